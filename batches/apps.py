@@ -1,0 +1,11 @@
+"""The Django app. Nothing here starts a thread or opens a connection: the cluster forks after this has run."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class BatchesConfig(AppConfig):
+    name = "batches"
+    verbose_name = "PDF batches"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,77 @@
+"""Every model, by one import path: `from batches.models import Job`. Rows only: no logic in `save()`, no signals."""
+
+from __future__ import annotations
+
+from batches.models.access import ApiToken
+from batches.models.accounts import (
+    AccountHealth,
+    HoldReason,
+    Lane,
+    PacingLane,
+    ProviderAccount,
+    ProviderKind,
+)
+from batches.models.batches import Batch, BatchItem, ConflictPolicy
+from batches.models.documents import Artifact, Document, DocumentVersion, SourceKind
+from batches.models.evidence import (
+    Alert,
+    AlertKind,
+    AuditEntry,
+    WebhookEvent,
+    WebhookOutcome,
+)
+from batches.models.fields import EncryptedTextField, UnreadableSecret
+from batches.models.jobs import (
+    ACTIVE_STATES,
+    FAILED_STATES,
+    IN_FLIGHT_STATES,
+    Exchange,
+    ExchangeKind,
+    FailureClass,
+    Job,
+    JobEvent,
+    JobState,
+    Submission,
+    SubmissionOutcome,
+)
+from batches.models.pumps import PumpSlot
+from batches.models.workspaces import Membership, Role, Workspace
+
+__all__ = [
+    "ACTIVE_STATES",
+    "FAILED_STATES",
+    "IN_FLIGHT_STATES",
+    "AccountHealth",
+    "Alert",
+    "AlertKind",
+    "ApiToken",
+    "Artifact",
+    "AuditEntry",
+    "Batch",
+    "BatchItem",
+    "ConflictPolicy",
+    "Document",
+    "DocumentVersion",
+    "EncryptedTextField",
+    "Exchange",
+    "ExchangeKind",
+    "FailureClass",
+    "HoldReason",
+    "Job",
+    "JobEvent",
+    "JobState",
+    "Lane",
+    "Membership",
+    "PacingLane",
+    "ProviderAccount",
+    "ProviderKind",
+    "PumpSlot",
+    "Role",
+    "SourceKind",
+    "Submission",
+    "SubmissionOutcome",
+    "UnreadableSecret",
+    "WebhookEvent",
+    "WebhookOutcome",
+    "Workspace",
+]

@@ -1,0 +1,144 @@
+"""Provider accounts: our credentials at a vendor, with its limits, prices, data terms and health.
+
+What may be sent when is decided in `engine/pacing.py` and `engine/health.py`; this file only holds the rows.
+"""
+
+from __future__ import annotations
+
+from django.core.validators import MinValueValidator
+from django.db import models
+from django.utils import timezone
+
+from batches.models.checks import known_values
+from batches.models.fields import EncryptedTextField
+from batches.models.workspaces import Workspace
+
+
+class ProviderKind(models.TextChoices):
+    RELAYPDF = "relaypdf", "RelayPDF"
+
+
+class AccountHealth(models.TextChoices):
+    OPEN = "open", "Open"  # submissions may leave
+    HELD = "held", "Held"  # no new submission leaves; accepted work goes on to saved
+
+
+class HoldReason(models.TextChoices):
+    """Why an account is held, and so who ends the hold."""
+
+    AUTH = "auth", "Key refused"  # a person fixes the key and resumes
+    CREDIT = "insufficient_credit", "No credit"  # a person tops up and resumes
+    UNREACHABLE = "unreachable", "Not reachable"  # single probes resume it by themselves
+    PERSON = "person", "Held by a person"  # the person resumes
+
+
+class ProviderAccount(models.Model):
+    """One account at one vendor. Archived, never deleted; its base URL is fixed once it has a submission."""
+
+    workspace = models.ForeignKey(
+        Workspace,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="provider_accounts",
+        help_text="Empty: every workspace may use it.",
+    )
+    slug = models.SlugField(max_length=60)
+    name = models.CharField(max_length=200)
+    kind = models.CharField(max_length=30, choices=ProviderKind.choices, default=ProviderKind.RELAYPDF)
+    base_url = models.CharField(max_length=300)
+    api_key = EncryptedTextField(blank=True, default="")
+    webhook_secret = EncryptedTextField(blank=True, default="")
+    webhook_secret_previous = EncryptedTextField(blank=True, default="", help_text="Still accepted while rotating.")
+    download_hosts = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="Hosts, beside the base URL's, from which a finished PDF may be fetched.",
+    )
+
+    submit_interval_ms = models.PositiveIntegerField(
+        default=3000, help_text="Least time between two submissions, in milliseconds."
+    )
+    submit_burst = models.PositiveIntegerField(
+        default=1,
+        validators=[MinValueValidator(1)],
+        help_text="How many may leave at once after a quiet time.",
+    )
+    submit_windows = models.JSONField(
+        default=list, blank=True, help_text="Further limits as [count, seconds] pairs, e.g. [[20, 60], [5, 10]]."
+    )
+    poll_interval_ms = models.PositiveIntegerField(
+        default=20, help_text="Least time between two status reads, in milliseconds."
+    )
+    max_in_flight = models.PositiveIntegerField(
+        default=20, validators=[MinValueValidator(1)], help_text="Most jobs at the provider at the same time."
+    )
+    poll_initial_ms = models.PositiveIntegerField(default=1000)
+    poll_max_ms = models.PositiveIntegerField(default=15000)
+    deadline_seconds = models.PositiveIntegerField(default=1800)
+    key_retention_seconds = models.PositiveIntegerField(default=3600)
+    key_retention_source = models.CharField(max_length=200, default="assumed")
+
+    price_per_job = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True)
+    price_currency = models.CharField(max_length=3, blank=True, default="USD")
+    price_source = models.CharField(max_length=200, blank=True, default="")
+    data_terms = models.JSONField(default=dict, blank=True)
+    delete_remote_after_save = models.BooleanField(default=False)
+
+    health = models.CharField(max_length=10, choices=AccountHealth.choices, default=AccountHealth.OPEN)
+    hold_reason = models.CharField(max_length=30, choices=HoldReason.choices, blank=True, default="")
+    hold_words = models.TextField(blank=True, default="", help_text="What happened, for staff.")
+    held_at = models.DateTimeField(null=True, blank=True)
+    probe_at = models.DateTimeField(null=True, blank=True, help_text="When the next single probe may leave.")
+    transport_failure_count = models.PositiveIntegerField(
+        default=0, help_text="Submissions in a row that could not reach the provider."
+    )
+
+    created_at = models.DateTimeField(default=timezone.now)
+    archived_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["slug"], name="provider_account_slug_unique"),
+            known_values("kind", ProviderKind, name="provider_account_kind_known"),
+            known_values("health", AccountHealth, name="provider_account_health_known"),
+            models.CheckConstraint(
+                condition=models.Q(health="open", hold_reason="", held_at__isnull=True)
+                | models.Q(health="held", held_at__isnull=False, hold_reason__in=list(HoldReason.values)),
+                name="provider_account_hold_has_reason",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Lane(models.TextChoices):
+    """Separate budgets at one account."""
+
+    SUBMIT = "submit", "Submissions"
+    POLL = "poll", "Status reads"
+
+
+class PacingLane(models.Model):
+    """The shared pace of one account and lane: one row, advanced by one guarded statement (`engine/pacing.py`).
+
+    Times are microseconds since the epoch on the database's clock. `recent` holds the last slots that were given
+    out, newest last, as many as the largest window counts.
+    """
+
+    account = models.ForeignKey(ProviderAccount, on_delete=models.PROTECT, related_name="lanes")
+    lane = models.CharField(max_length=10, choices=Lane.choices)
+    next_slot_us = models.BigIntegerField(default=0)
+    cool_down_until_us = models.BigIntegerField(default=0)
+    recent = models.JSONField(default=list)
+    revision = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["account", "lane"], name="pacing_lane_once_per_account"),
+            known_values("lane", Lane, name="pacing_lane_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.account} {self.lane}"

@@ -1,0 +1,78 @@
+"""Batches and their items: what one person handed over at once. A batch's state is derived, never stored."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from batches.models.accounts import ProviderAccount
+from batches.models.checks import known_values, set_together
+from batches.models.documents import Document, DocumentVersion
+from batches.models.workspaces import Workspace
+
+
+class ConflictPolicy(models.TextChoices):
+    """What happens to a row whose business id is known with other content."""
+
+    REFUSE = "refuse", "Refuse the row"
+    NEW_VERSION = "new-version", "Make a new version"
+
+
+class Batch(models.Model):
+    """One manifest, handed over once. The file itself is kept byte for byte under `manifest_key`."""
+
+    public_id = models.CharField(max_length=40)
+    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="batches")
+    account = models.ForeignKey(ProviderAccount, on_delete=models.PROTECT, related_name="batches")
+    name = models.CharField(max_length=200)
+    manifest_name = models.CharField(max_length=255)
+    manifest_key = models.CharField(max_length=300)
+    manifest_sha256 = models.CharField(max_length=64)
+    manifest_bytes = models.BigIntegerField()
+    report = models.JSONField(default=dict, blank=True, help_text="What the check said: warnings and the plan.")
+    on_conflict = models.CharField(max_length=20, choices=ConflictPolicy.choices, default=ConflictPolicy.REFUSE)
+    creation_key = models.CharField(max_length=64, help_text="The same key never makes a second batch in a workspace.")
+    notify = models.JSONField(default=dict, blank=True)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="batches"
+    )
+    created_at = models.DateTimeField(default=timezone.now)
+    paused_at = models.DateTimeField(null=True, blank=True)
+    cancelled_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name_plural = "batches"
+        constraints = [
+            models.UniqueConstraint(fields=["public_id"], name="batch_public_id_unique"),
+            models.UniqueConstraint(fields=["workspace", "creation_key"], name="batch_creation_key_once_per_workspace"),
+            known_values("on_conflict", ConflictPolicy, name="batch_on_conflict_known"),
+        ]
+        indexes = [models.Index(fields=["workspace", "-created_at", "-id"], name="batch_list")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class BatchItem(models.Model):
+    """One manifest row of a batch. `position` counts from 0. Its state is its cancellation, else its job's state."""
+
+    batch = models.ForeignKey(Batch, on_delete=models.PROTECT, related_name="items")
+    position = models.PositiveIntegerField()
+    document = models.ForeignKey(Document, on_delete=models.PROTECT, related_name="items")
+    version = models.ForeignKey(DocumentVersion, on_delete=models.PROTECT, related_name="items")
+    original_row = models.JSONField(default=dict, help_text="The row as it was given, without document content.")
+    intake_outcome = models.CharField(max_length=30, help_text="What the plan said of this row.")
+    cancelled_at = models.DateTimeField(null=True, blank=True)
+    dismissed_at = models.DateTimeField(null=True, blank=True)
+    dismissed_note = models.TextField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["batch", "position"], name="item_position_once_per_batch"),
+            models.UniqueConstraint(fields=["batch", "document"], name="item_document_once_per_batch"),
+            set_together("dismissed_at", "dismissed_note", name="item_dismissed_with_note"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.batch} row {self.position}"

@@ -1,0 +1,100 @@
+"""Documents and their versions: what is to become a PDF. Versions are immutable; a change is a new version."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from batches.models.checks import exactly_one, known_values
+from batches.models.workspaces import Workspace
+
+
+class Document(models.Model):
+    """One business id in one workspace. `business_id` is text as the manifest gave it, trimmed and in NFC."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="documents")
+    public_id = models.CharField(max_length=40)
+    business_id = models.CharField(max_length=200)
+    current_version = models.ForeignKey(
+        "DocumentVersion", on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    is_final = models.BooleanField(default=False, help_text="Regenerating needs a permission of its own.")
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["public_id"], name="document_public_id_unique"),
+            models.UniqueConstraint(
+                fields=["workspace", "business_id"], name="document_business_id_once_per_workspace"
+            ),
+            models.CheckConstraint(condition=~models.Q(business_id=""), name="document_business_id_not_empty"),
+        ]
+
+    def __str__(self) -> str:
+        return self.business_id
+
+
+class SourceKind(models.TextChoices):
+    HTML = "html", "HTML"
+    MARKDOWN = "markdown", "Markdown"
+    URL = "url", "URL"
+
+
+class DocumentVersion(models.Model):
+    """The exact input of one document, number 1, 2, … Rows are never updated.
+
+    The input text (UTF-8) lies in the row when it is small, else in the artifact store under `input_key`.
+    `input_sha256` is over kind, text and options (`manifests.fingerprint`): the same digest is the same version.
+    """
+
+    document = models.ForeignKey(Document, on_delete=models.PROTECT, related_name="versions")
+    number = models.PositiveIntegerField()
+    kind = models.CharField(max_length=10, choices=SourceKind.choices)
+    input_inline = models.BinaryField(null=True)
+    input_key = models.CharField(max_length=300, null=True, blank=True)
+    input_sha256 = models.CharField(max_length=64)
+    input_bytes = models.BigIntegerField()
+    filename = models.CharField(max_length=255, blank=True, default="")
+    options = models.JSONField(default=dict, blank=True)
+    reason = models.TextField(blank=True, default="", help_text="Why this version was made, for 2 and later.")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["document", "number"], name="version_number_once_per_document"),
+            models.CheckConstraint(condition=models.Q(number__gte=1), name="version_number_from_one"),
+            exactly_one("input_inline", "input_key", name="version_input_in_one_place"),
+            known_values("kind", SourceKind, name="version_kind_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.document} v{self.number}"
+
+
+class Artifact(models.Model):
+    """A stored, verified PDF: exactly one per version, whichever submission's was stored first."""
+
+    version = models.OneToOneField(DocumentVersion, on_delete=models.PROTECT, related_name="artifact")
+    submission = models.ForeignKey("Submission", on_delete=models.PROTECT, related_name="artifacts")
+    storage_key = models.CharField(max_length=300)
+    sha256 = models.CharField(max_length=64)
+    byte_count = models.BigIntegerField()
+    page_count = models.PositiveIntegerField()
+    stored_at = models.DateTimeField()
+    verified_at = models.DateTimeField()
+    local_deleted_at = models.DateTimeField(null=True, blank=True)
+    remote_delete_requested_at = models.DateTimeField(null=True, blank=True)
+    remote_deleted_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["storage_key"], name="artifact_storage_key_unique"),
+            models.CheckConstraint(condition=models.Q(byte_count__gt=0, page_count__gt=0), name="artifact_not_empty"),
+        ]
+
+    def __str__(self) -> str:
+        return self.storage_key

@@ -1,0 +1,102 @@
+"""Webhook events, alerts and the audit log: what reached us, what needs a person, and who did what. Append-only."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from batches.models.accounts import ProviderAccount
+from batches.models.batches import Batch
+from batches.models.checks import known_values
+from batches.models.jobs import Job
+from batches.models.workspaces import Workspace
+
+
+class WebhookOutcome(models.TextChoices):
+    WAITING = "waiting", "Waiting"  # stored, not yet looked at
+    WOKE = "woke", "Woke a job"
+    UNMATCHED = "unmatched", "No job known yet"  # matched when the id is stored
+    IGNORED = "ignored", "Nothing to do"
+
+
+class WebhookEvent(models.Model):
+    """One webhook that was proven and stored before it was answered. Its content is a hint, never the truth."""
+
+    account = models.ForeignKey(ProviderAccount, on_delete=models.PROTECT, related_name="webhook_events")
+    body = models.BinaryField()
+    headers = models.JSONField(default=dict)
+    body_sha256 = models.CharField(max_length=64)
+    dedupe_key = models.CharField(max_length=100)
+    signed_at = models.DateTimeField()
+    received_at = models.DateTimeField(default=timezone.now)
+    type = models.CharField(max_length=100, blank=True, default="")
+    provider_job_id = models.CharField(max_length=200, blank=True, default="")
+    outcome = models.CharField(max_length=20, choices=WebhookOutcome.choices, default=WebhookOutcome.WAITING)
+    processed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["account", "dedupe_key"], name="webhook_event_dedupe_key_once_per_account"),
+            known_values("outcome", WebhookOutcome, name="webhook_event_outcome_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.type or 'event'} at {self.received_at:%Y-%m-%d %H:%M:%S}"
+
+
+class AlertKind(models.TextChoices):
+    ACCOUNT_HELD = "account_held", "Account held"
+    DEADLINE_EXCEEDED = "deadline_exceeded", "Deadline passed"
+    UNKNOWN_OUTCOME = "unknown_outcome", "Not known if accepted"
+    SURPLUS = "surplus", "Billed more than once"
+    INTERNAL = "internal", "Internal error"
+
+
+class Alert(models.Model):
+    """Something that needs a person, with what to do. At most one is open per kind and subject."""
+
+    kind = models.CharField(max_length=30, choices=AlertKind.choices)
+    subject = models.CharField(max_length=80, help_text="account:3, batch:7 or job:12")
+    account = models.ForeignKey(ProviderAccount, on_delete=models.PROTECT, null=True, blank=True)
+    batch = models.ForeignKey(Batch, on_delete=models.PROTECT, null=True, blank=True)
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, null=True, blank=True)
+    words = models.TextField()
+    opened_at = models.DateTimeField()
+    closed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["kind", "subject"],
+                condition=models.Q(closed_at__isnull=True),
+                name="alert_one_open_per_kind_and_subject",
+            ),
+            known_values("kind", AlertKind, name="alert_kind_known"),
+        ]
+
+    def __str__(self) -> str:
+        return self.words[:80]
+
+
+class AuditEntry(models.Model):
+    """Who did what, on what, when, from where and why. Never document content, never a secret."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, null=True, blank=True)
+    at = models.DateTimeField()
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    actor_words = models.CharField(max_length=150, help_text="User name, command or token, as it was then.")
+    action = models.CharField(max_length=60)
+    subject = models.CharField(max_length=200)
+    reason = models.TextField(blank=True, default="")
+    from_where = models.CharField(max_length=100, blank=True, default="", help_text="Address, or 'command line'.")
+    facts = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        verbose_name_plural = "audit entries"
+        indexes = [models.Index(fields=["-at", "-id"], name="audit_list")]
+
+    def __str__(self) -> str:
+        return f"{self.actor_words} {self.action} {self.subject}"

@@ -1,0 +1,42 @@
+"""A text column that is encrypted at rest with keys of its own, so that rotating the web secret touches nothing."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from django.conf import settings
+from django.db import models
+
+
+class UnreadableSecret(Exception):
+    """A stored secret that none of FIELD_KEYS opens."""
+
+
+@cache
+def _fernet(keys: tuple[str, ...]) -> MultiFernet:
+    return MultiFernet([Fernet(key) for key in keys])
+
+
+class EncryptedTextField(models.TextField):
+    """Text, stored as a Fernet token under the first of `settings.FIELD_KEYS`, readable under any of them.
+
+    The empty string is stored as it is. Reading raises `UnreadableSecret` when no key fits.
+    """
+
+    def get_prep_value(self, value: Any) -> Any:
+        if value in (None, ""):
+            return value
+        return _fernet(tuple(settings.FIELD_KEYS)).encrypt(str(value).encode()).decode()
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        if value in (None, ""):
+            return value
+        try:
+            return _fernet(tuple(settings.FIELD_KEYS)).decrypt(value.encode()).decode()
+        except InvalidToken as error:
+            raise UnreadableSecret(
+                f"{self.model.__name__}.{self.name} cannot be decrypted with any key of FIELD_KEYS; "
+                "put the key that it was stored with back into FIELD_KEYS."
+            ) from error

@@ -1,0 +1,228 @@
+"""Jobs, submissions, exchanges and job events: our debt for one version, and the proof of all that was done for it.
+
+Only `engine/transitions.py` writes `Job.state`. Nothing in this file is ever deleted.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils import timezone
+
+from batches.models.accounts import ProviderAccount
+from batches.models.checks import exactly_one, known_values, set_together
+from batches.models.documents import DocumentVersion
+
+
+class JobState(models.TextChoices):
+    PENDING = "pending", "Waiting"  # not sent; a pump takes it when the account's pace allows
+    SUBMITTING = "submitting", "Submitting"  # intent committed; a pump sends, or sends again with the same key
+    ACCEPTED = "accepted", "Rendering"  # the provider has it; a pump polls until deadline_at
+    RENDERED = "rendered", "Fetching"  # finished there; a pump downloads, verifies and stores
+    SAVED = "saved", "Saved"  # stored and verified; nothing leaves it but a missing object
+    FAILED = "failed", "Failed"  # a person may retry or regenerate
+    UNKNOWN = "unknown", "Not known if accepted"  # a person reconciles; nothing is sent by itself
+    DEADLINE_EXCEEDED = "deadline_exceeded", "Deadline passed"  # the id is kept; a late answer still saves it
+    EXPIRED = "expired", "Expired at the provider"  # the link died before we had the bytes
+    CANCELLED = "cancelled", "Cancelled"  # never sent, no live item needs it
+
+
+#: A pump moves these on.
+ACTIVE_STATES = (JobState.PENDING, JobState.SUBMITTING, JobState.ACCEPTED, JobState.RENDERED)
+#: Counted as failed on every face (design section 4, counters).
+FAILED_STATES = (JobState.FAILED, JobState.UNKNOWN, JobState.DEADLINE_EXCEEDED, JobState.EXPIRED)
+#: At the provider, by all that we know: counted against max_in_flight.
+IN_FLIGHT_STATES = (JobState.SUBMITTING, JobState.ACCEPTED)
+
+
+class FailureClass(models.TextChoices):
+    """Why an item counts as failed; design section 4's table says what follows from each."""
+
+    TRANSIENT = "transient", "Service trouble"
+    RATE_LIMITED = "rate_limited", "Rate limited"
+    INVALID_INPUT = "invalid_input", "Invalid input"
+    AUTH = "auth", "Key refused"
+    INSUFFICIENT_CREDIT = "insufficient_credit", "No credit"
+    IDEMPOTENCY_CONFLICT = "idempotency_conflict", "Key conflict"
+    RENDER_FAILED = "render_failed", "Rendering failed"
+    DEADLINE_EXCEEDED = "deadline_exceeded", "Deadline passed"
+    JOB_NOT_FOUND = "job_not_found", "Job not found"
+    EXPIRED = "expired", "Link expired"
+    BAD_OUTPUT = "bad_output", "Bad output"
+    UNKNOWN_OUTCOME = "unknown_outcome", "Not known if accepted"
+    INTERNAL = "internal", "Internal error"
+
+
+class Job(models.Model):
+    """The debt: one PDF for one document version, shared by every batch that names the version.
+
+    `fencing_token` grows with each claim and each verb; a write that carries an older one is refused.
+    """
+
+    version = models.OneToOneField(DocumentVersion, on_delete=models.PROTECT, related_name="job")
+    account = models.ForeignKey(ProviderAccount, on_delete=models.PROTECT, related_name="jobs")
+    state = models.CharField(max_length=20, choices=JobState.choices, default=JobState.PENDING)
+    failure_class = models.CharField(max_length=30, choices=FailureClass.choices, blank=True, default="")
+    failure_code = models.CharField(max_length=100, blank=True, default="", help_text="The provider's own code.")
+    failure_words = models.TextField(blank=True, default="")
+    due_at = models.DateTimeField(default=timezone.now)
+    deadline_at = models.DateTimeField(null=True, blank=True)
+    lease_owner = models.CharField(max_length=80, null=True, blank=True)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    fencing_token = models.BigIntegerField(default=0)
+    poll_count = models.PositiveIntegerField(default=0)
+    fetch_count = models.PositiveIntegerField(
+        default=0, help_text="Downloads tried since the provider last said finished."
+    )
+    provider_status = models.CharField(
+        max_length=100, blank=True, default="", help_text="The provider's last word for it."
+    )
+    provider_status_at = models.DateTimeField(null=True, blank=True)
+    state_changed_at = models.DateTimeField(default=timezone.now)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints = [
+            known_values("state", JobState, name="job_state_known"),
+            set_together("lease_owner", "lease_until", name="job_lease_pairs"),
+            models.CheckConstraint(
+                condition=models.Q(state__in=list(FAILED_STATES), failure_class__in=list(FailureClass.values))
+                | (~models.Q(state__in=list(FAILED_STATES)) & models.Q(failure_class="")),
+                name="job_failed_has_class",
+            ),
+            models.CheckConstraint(
+                condition=~models.Q(state="accepted") | models.Q(deadline_at__isnull=False),
+                name="job_accepted_has_deadline",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["account", "state", "due_at", "id"],
+                condition=models.Q(state__in=list(ACTIVE_STATES)),
+                name="job_due_for_pump",
+            ),
+            models.Index(
+                fields=["lease_until"],
+                condition=models.Q(lease_until__isnull=False),
+                name="job_lease_for_sweep",
+            ),
+            models.Index(fields=["state", "-state_changed_at", "-id"], name="job_by_state"),
+        ]
+
+    def __str__(self) -> str:
+        return f"job {self.pk} ({self.state})"
+
+
+class JobEvent(models.Model):
+    """One transition, or one thing that arrived and was ignored (then both states are equal). Append-only."""
+
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="events")
+    at = models.DateTimeField()
+    from_state = models.CharField(max_length=20)
+    to_state = models.CharField(max_length=20)
+    reason = models.CharField(max_length=60)
+    words = models.TextField(blank=True, default="")
+    actor = models.CharField(max_length=150, default="engine")
+
+    class Meta:
+        constraints = [
+            known_values("from_state", JobState, name="job_event_from_known"),
+            known_values("to_state", JobState, name="job_event_to_known"),
+        ]
+        indexes = [models.Index(fields=["job", "id"], name="job_event_timeline")]
+
+    def __str__(self) -> str:
+        return f"{self.from_state} → {self.to_state} ({self.reason})"
+
+
+class SubmissionOutcome(models.TextChoices):
+    OPEN = "open", "Open"  # sent or about to be; accepted as soon as provider_job_id is set
+    REFUSED = "refused", "Refused"  # every try was definitely refused: nothing exists there
+    RENDER_FAILED = "render_failed", "Rendering failed"  # the provider job ended in failure
+    DELIVERED = "delivered", "Delivered"  # its PDF is the stored one
+    SURPLUS = "surplus", "Surplus"  # finished too, after another submission's PDF was stored
+
+
+class Submission(models.Model):
+    """One logical send of a job with one idempotency key: the intent, committed before the first byte leaves.
+
+    The exact request bytes lie in the row when small, else in the store under `body_key`. `in_doubt` is sticky: true
+    once any try may have arrived, until a provider job id or a definite answer settles it.
+    """
+
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="submissions")
+    account = models.ForeignKey(ProviderAccount, on_delete=models.PROTECT, related_name="submissions")
+    sequence = models.PositiveIntegerField()
+    idempotency_key = models.CharField(max_length=64)
+    route = models.CharField(max_length=100)
+    request_sha256 = models.CharField(max_length=64)
+    body_inline = models.BinaryField(null=True)
+    body_key = models.CharField(max_length=300, null=True, blank=True)
+    first_sent_at = models.DateTimeField()
+    last_sent_at = models.DateTimeField()
+    resend_until = models.DateTimeField(null=True, blank=True, help_text="Empty where the provider takes no key.")
+    try_count = models.PositiveIntegerField(default=0, help_text="Tries that were spent; a 429 spends none.")
+    in_doubt = models.BooleanField(default=True)
+    provider_job_id = models.CharField(max_length=200, null=True, blank=True)
+    accepted_at = models.DateTimeField(null=True, blank=True)
+    result = models.JSONField(
+        null=True, blank=True, help_text="Where the finished PDF lies, as last read: url, size, expiry."
+    )
+    outcome = models.CharField(max_length=20, choices=SubmissionOutcome.choices, default=SubmissionOutcome.OPEN)
+    closed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["job", "sequence"], name="submission_sequence_once_per_job"),
+            models.UniqueConstraint(fields=["account", "idempotency_key"], name="submission_key_once_per_account"),
+            models.UniqueConstraint(
+                fields=["account", "provider_job_id"],
+                condition=models.Q(provider_job_id__isnull=False),
+                name="submission_provider_job_once_per_account",
+            ),
+            models.UniqueConstraint(
+                fields=["job"], condition=models.Q(outcome="open"), name="submission_one_open_per_job"
+            ),
+            exactly_one("body_inline", "body_key", name="submission_body_in_one_place"),
+            set_together("provider_job_id", "accepted_at", name="submission_accepted_with_id"),
+            known_values("outcome", SubmissionOutcome, name="submission_outcome_known"),
+            models.CheckConstraint(
+                condition=models.Q(outcome="open", closed_at__isnull=True)
+                | (~models.Q(outcome="open") & models.Q(closed_at__isnull=False)),
+                name="submission_closed_with_time",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"submission {self.sequence} of job {self.job_id}"
+
+
+class ExchangeKind(models.TextChoices):
+    SUBMIT = "submit", "Submission"
+    POLL = "poll", "Status read"
+    DOWNLOAD = "download", "Download"
+    DELETE = "delete", "Deletion"
+    ACCOUNT = "account", "Account check"
+
+
+class Exchange(models.Model):
+    """One HTTP request and its answer, redacted: no key, no document, no working link. Append-only."""
+
+    account = models.ForeignKey(ProviderAccount, on_delete=models.PROTECT, related_name="exchanges")
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, null=True, blank=True, related_name="exchanges")
+    submission = models.ForeignKey(
+        Submission, on_delete=models.PROTECT, null=True, blank=True, related_name="exchanges"
+    )
+    kind = models.CharField(max_length=10, choices=ExchangeKind.choices)
+    at = models.DateTimeField()
+    duration_ms = models.PositiveIntegerField()
+    status = models.PositiveIntegerField(null=True, blank=True)
+    error_class = models.CharField(max_length=40, blank=True, default="")
+    request = models.JSONField(default=dict, blank=True)
+    response = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        constraints = [known_values("kind", ExchangeKind, name="exchange_kind_known")]
+        indexes = [models.Index(fields=["job", "id"], name="exchange_timeline")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.at:%Y-%m-%d %H:%M:%S}"

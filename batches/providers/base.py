@@ -1,0 +1,238 @@
+"""The contract that every provider adapter keeps: our words on this side, one vendor's HTTP on the other.
+
+An adapter translates and decides nothing: no retries, no sleeping, no models, no clock of its own (`now` comes in).
+What a vendor can and cannot do stands in its `Capabilities`; the engine asks those, never the vendor's name.
+Every call returns, or raises with, the `ExchangeFacts` of its HTTP exchange, already redacted, for the evidence.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, BinaryIO, Protocol
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a vendor offers. `None` means that the vendor is silent, which callers treat as the worse reading.
+
+    Durations are seconds.
+    """
+
+    client_key: bool
+    key_retention_seconds: int | None = None
+    status_poll: bool = True
+    webhook_success: bool = False
+    webhook_failure: bool = False
+    webhook_signature: bool = False
+    link_lifetime_seconds: int | None = None
+    link_refresh: bool = False
+    remote_delete: bool = False
+    cancel: bool = False
+    look_up: bool = False
+    receipts: bool = False
+    test_mode: bool = False
+    data_region: str | None = None
+    resend_is_harmless: bool = False
+    unbilled_failure_codes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class ProviderConfig:
+    """One account's settings as an adapter needs them.
+
+    `base_url` has no trailing slash. `download_hosts` are hosts, beside the base URL's own scheme, host and port,
+    from which a result may be fetched. Timeouts are seconds.
+    """
+
+    slug: str
+    base_url: str
+    api_key: str = field(repr=False)
+    webhook_secrets: tuple[str, ...] = field(default=(), repr=False)
+    download_hosts: tuple[str, ...] = ()
+    connect_timeout: float = 5.0
+    read_timeout: float = 30.0
+    pool_size: int = 32
+
+
+@dataclass(frozen=True)
+class DocumentSource:
+    """The exact input of one document version. `text` is HTML, Markdown or a URL, by `kind`."""
+
+    kind: str
+    text: str = field(repr=False)
+    filename: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PreparedRequest:
+    """The exact bytes of a submission; they are hashed, committed, and sent the same each time."""
+
+    route: str
+    body: bytes = field(repr=False)
+    content_type: str = "application/json"
+
+
+@dataclass(frozen=True)
+class ExchangeFacts:
+    """One HTTP request and its answer without keys, documents or links. `started_at` is UTC, `duration_ms` whole.
+
+    `request` and `response` are small JSON objects (sizes, chosen headers, a redacted excerpt of an error body).
+    """
+
+    kind: str
+    started_at: datetime
+    duration_ms: int
+    status: int | None
+    error_class: str = ""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    response: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ResultRef:
+    """Where a finished PDF can be fetched. `url` may be empty where the id alone is enough."""
+
+    provider_job_id: str
+    url: str = field(default="", repr=False)
+    size_bytes: int | None = None
+    expires_at: datetime | None = None
+    filename: str = ""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The provider took the job and will work on it."""
+
+    provider_job_id: str
+    status_word: str
+    exchange: ExchangeFacts
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The provider answered a submission with the finished result at once (a replay may do so)."""
+
+    provider_job_id: str
+    status_word: str
+    result: ResultRef
+    exchange: ExchangeFacts
+
+
+class JobPhase(enum.Enum):
+    """What a provider's status word means to us. Only two words of any vendor are ever final."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """One status read. `status_word` is the vendor's own, kept and shown; unknown words are RUNNING, never final.
+
+    `unbilled` is true only where the adapter's table lists the error code as final and not billed.
+    """
+
+    provider_job_id: str
+    phase: JobPhase
+    status_word: str
+    exchange: ExchangeFacts
+    result: ResultRef | None = None
+    error_code: str = ""
+    error_words: str = ""
+    unbilled: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """A body that was written to the caller's sink whole. `declared_sizes` are what headers and the job promised."""
+
+    byte_count: int
+    content_type: str
+    declared_sizes: tuple[int, ...]
+    exchange: ExchangeFacts
+
+
+@dataclass(frozen=True)
+class AccountState:
+    """What a connectivity check showed: `plan` and `rate_tier` are the vendor's words, `raw` its answer."""
+
+    plan: str
+    rate_tier: str
+    exchange: ExchangeFacts
+    raw: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """The provider's answer to a deletion; `already_gone` when it no longer knew the file."""
+
+    already_gone: bool
+    exchange: ExchangeFacts
+
+
+@dataclass(frozen=True)
+class ProviderEvent:
+    """One webhook event in our words; `provider_job_id` is empty where the payload names none."""
+
+    type: str
+    provider_job_id: str = ""
+
+
+class SignatureRefused(Exception):
+    """A webhook that is not proven: `stale` when only its time is wrong."""
+
+    def __init__(self, words: str, *, stale: bool = False) -> None:
+        super().__init__(words)
+        self.words = words
+        self.stale = stale
+
+
+class Provider(Protocol):
+    """One vendor account. Every call makes exactly one logical HTTP exchange and raises `errors.ProviderError`."""
+
+    kind: str
+    capabilities: Capabilities
+
+    def prepare(self, source: DocumentSource) -> PreparedRequest:
+        """The exact request for a document. Pure. Raises `InvalidInput` for what this vendor cannot render."""
+        ...
+
+    def submit(self, request: PreparedRequest, *, idempotency_key: str, now: datetime) -> Accepted | Finished:
+        """Send the exact bytes of `request` once."""
+        ...
+
+    def fetch_status(self, provider_job_id: str, *, now: datetime) -> JobStatus:
+        """Read one job."""
+        ...
+
+    def download(self, ref: ResultRef, sink: BinaryIO, *, max_bytes: int, now: datetime) -> Downloaded:
+        """Stream the result into `sink`. Raises `TargetRefused`, `TooLarge`, `NotFound` and transport errors."""
+        ...
+
+    def delete_remote(self, provider_job_id: str, *, now: datetime) -> Deleted:
+        """Delete the provider's copy of a result."""
+        ...
+
+    def check_account(self, *, now: datetime) -> AccountState:
+        """A free, authenticated call that proves address and key."""
+        ...
+
+    def verify_webhook(
+        self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str], *, now: datetime
+    ) -> datetime:
+        """The signed time of a proven webhook. Raises `SignatureRefused`."""
+        ...
+
+    def parse_webhook(self, body: bytes) -> list[ProviderEvent]:
+        """The events in a proven body. Raises `ValueError` when it is no JSON object."""
+        ...
+
+    def close(self) -> None:
+        """Give back connections."""
+        ...

@@ -1,0 +1,128 @@
+"""Reading the environment: typed, bounded, and refused with a sentence when it makes no sense.
+
+`ImproperlyConfigured` is raised while settings load, so a wrong value stops every process before it does anything.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from cryptography.fernet import Fernet
+from django.core.exceptions import ImproperlyConfigured
+
+
+def text(name: str, default: str = "") -> str:
+    """The variable without white space around it; a stray newline after a pasted key is a common accident."""
+    return os.environ.get(name, default).strip()
+
+
+def flag(name: str, default: bool) -> bool:
+    value = text(name).lower()
+    if value == "":
+        return default
+    if value in ("1", "true", "yes", "on"):
+        return True
+    if value in ("0", "false", "no", "off"):
+        return False
+    raise ImproperlyConfigured(f"{name}={value!r} is neither true nor false; use 1 or 0.")
+
+
+def number(name: str, default: float, *, least: float, most: float) -> float:
+    value = text(name)
+    if value == "":
+        return default
+    try:
+        parsed = float(value)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name}={value!r} is not a number.") from None
+    if not least <= parsed <= most:  # also false for nan
+        raise ImproperlyConfigured(f"{name}={value} is out of range; it must lie between {least:g} and {most:g}.")
+    return parsed
+
+
+def whole(name: str, default: int, *, least: int, most: int) -> int:
+    parsed = number(name, default, least=least, most=most)
+    if parsed != int(parsed):
+        raise ImproperlyConfigured(f"{name}={parsed:g} must be a whole number.")
+    return int(parsed)
+
+
+def words(name: str, default: list[str]) -> list[str]:
+    value = text(name)
+    return [word.strip() for word in value.split(",") if word.strip()] if value else default
+
+
+def http_url(name: str) -> str:
+    """A base URL without trailing slash, or the empty string."""
+    value = text(name).rstrip("/")
+    if value == "":
+        return ""
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ImproperlyConfigured(f"{name}={value!r} is not an address such as https://api.example.com.")
+    if parts.username or parts.password:
+        raise ImproperlyConfigured(f"{name} must not hold a user name or password.")
+    return value
+
+
+def kept_secret(path: Path, *, make: str = "random") -> str:
+    """A secret that is made once and kept in `path`, readable by its owner alone.
+
+    Safe when several processes start at once: whoever links first wins and all read the winner's.
+    """
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="ascii") as file:
+                file.write(Fernet.generate_key().decode() if make == "fernet" else secrets.token_urlsafe(50))
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                pass  # another process was first; its secret is the one
+        finally:
+            Path(temporary).unlink()
+    value = path.read_text(encoding="ascii").strip()
+    if len(value) < 40:
+        raise ImproperlyConfigured(f"{path} is cut short; remove it only if nothing is encrypted with it yet.")
+    return value
+
+
+def field_keys(path: Path) -> list[str]:
+    """FIELD_KEYS (newest first, comma separated), else one key kept in `path`."""
+    keys = words("FIELD_KEYS", [])
+    if not keys:
+        return [kept_secret(path, make="fernet")]
+    for key in keys:
+        try:
+            Fernet(key)
+        except ValueError:
+            raise ImproperlyConfigured(
+                "FIELD_KEYS holds something that is no Fernet key (32 random bytes in URL-safe base64)."
+            ) from None
+    return keys
+
+
+def storage_url(data_dir: Path) -> str:
+    """STORAGE_URL, checked: file:///folder or s3://bucket/prefix?endpoint_url=…&region=…"""
+    value = text("STORAGE_URL") or f"file://{data_dir / 'artifacts'}"
+    parts = urlsplit(value)
+    if parts.scheme == "file":
+        if parts.netloc or not parts.path.startswith("/"):
+            raise ImproperlyConfigured("STORAGE_URL=file://… needs an absolute folder: file:///var/lib/artifacts.")
+        return value
+    if parts.scheme == "s3":
+        unknown = set(parse_qs(parts.query)) - {"endpoint_url", "region"}
+        if not parts.netloc or unknown:
+            raise ImproperlyConfigured(
+                "STORAGE_URL=s3://bucket/prefix takes endpoint_url and region only"
+                + (f", not {', '.join(sorted(unknown))}." if unknown else ".")
+            )
+        return value
+    raise ImproperlyConfigured(f"STORAGE_URL={value!r} must start with file:/// or s3://.")

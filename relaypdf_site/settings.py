@@ -1,0 +1,223 @@
+"""Every setting, from the environment (README, "Settings"). Nonsense is refused while this file loads.
+
+Safe by default: DEBUG is off, only loopback hosts are served, secrets are made at random and kept in DATA_DIR.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import django
+import environ
+from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
+
+from relaypdf_site import environment as env
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+DATA_DIR = Path(env.text("DATA_DIR", "var"))
+if not DATA_DIR.is_absolute():
+    DATA_DIR = BASE_DIR / DATA_DIR
+DATA_DIR.mkdir(parents=True, exist_ok=True)
+
+DEBUG = env.flag("DEBUG", default=False)
+SECRET_KEY = env.text("SECRET_KEY") or env.kept_secret(DATA_DIR / "secret_key")
+if len(SECRET_KEY) < 32:
+    raise ImproperlyConfigured("SECRET_KEY is shorter than 32 characters; take 50 random ones.")
+FIELD_KEYS = env.field_keys(DATA_DIR / "field_key")
+LOOPBACK_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
+ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", LOOPBACK_HOSTS)
+CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS", [])
+SERVED_BEYOND_LOOPBACK = not set(ALLOWED_HOSTS) <= set(LOOPBACK_HOSTS)
+
+INSTALLED_APPS = [
+    "batches.apps.BatchesConfig",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django_q",
+    "django_htmx",
+    "axes",
+    "csp",
+    "ninja",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+
+ROOT_URLCONF = "relaypdf_site.urls"
+WSGI_APPLICATION = "relaypdf_site.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+# --- database: SQLite by default, PostgreSQL by DATABASE_URL ------------------------------------------------------
+
+DATABASE_URL = env.text("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'db.sqlite3'}"
+if urlsplit(DATABASE_URL).scheme not in ("sqlite", "postgres", "postgresql"):
+    raise ImproperlyConfigured("DATABASE_URL must start with sqlite:/// or postgresql://.")
+DATABASES = {"default": environ.Env.db_url_config(DATABASE_URL)}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    # A reader never waits for the writer (WAL), a transaction takes its write lock when it begins (IMMEDIATE, so that
+    # it cannot die half way with "database is locked"), and a writer waits for its turn (timeout, seconds).
+    DATABASES["default"]["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 30,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;",
+    }
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# --- the queue: a doorbell, never the truth (batches/queue.py) ------------------------------------------------------
+
+QUEUE_BROKER = env.text("QUEUE_BROKER", "orm")
+if QUEUE_BROKER != "orm":
+    raise ImproperlyConfigured(f"QUEUE_BROKER={QUEUE_BROKER!r} is not available in this version; only 'orm' is.")
+CLUSTER_WORKERS = env.whole("CLUSTER_WORKERS", 4, least=1, most=64)
+Q_CLUSTER = {
+    "name": "relaypdf",
+    "orm": "default",
+    "workers": CLUSTER_WORKERS,
+    "queue_limit": CLUSTER_WORKERS,
+    "bulk": 10,
+    "poll": 0.2,
+    "save_limit": -1,
+    "ack_failures": True,
+    "max_attempts": 1,
+    "timeout": 75,
+    "retry": 120,
+    "catch_up": False,
+    "recycle": 50,
+    "label": "Queue",
+}
+
+# --- RelayPDF Batches -----------------------------------------------------------------------------------------------
+
+STORAGE_URL = env.storage_url(DATA_DIR)
+RELAYPDF_BASE_URL = env.http_url("RELAYPDF_BASE_URL")
+RELAYPDF_API_KEY = env.text("RELAYPDF_API_KEY")
+RELAYPDF_WEBHOOK_SECRET = env.text("RELAYPDF_WEBHOOK_SECRET")
+RELAYPDF_SUBMIT_INTERVAL = env.number("RELAYPDF_SUBMIT_INTERVAL", 3.0, least=0.001, most=3600)
+RELAYPDF_MAX_IN_FLIGHT = env.whole("RELAYPDF_MAX_IN_FLIGHT", 20, least=1, most=100_000)
+RELAYPDF_DEADLINE = env.number("RELAYPDF_DEADLINE", 1800, least=1, most=7 * 86400)
+RELAYPDF_POLL_INITIAL = env.number("RELAYPDF_POLL_INITIAL", 1, least=0.05, most=600)
+RELAYPDF_POLL_MAX = env.number("RELAYPDF_POLL_MAX", 15, least=0.05, most=3600)
+RELAYPDF_KEY_RETENTION = env.number("RELAYPDF_KEY_RETENTION", 3600, least=0, most=365 * 86400)
+if RELAYPDF_POLL_INITIAL > RELAYPDF_POLL_MAX:
+    raise ImproperlyConfigured("RELAYPDF_POLL_INITIAL is larger than RELAYPDF_POLL_MAX.")
+if RELAYPDF_BASE_URL and not RELAYPDF_API_KEY:
+    raise ImproperlyConfigured(
+        "RELAYPDF_BASE_URL is set without RELAYPDF_API_KEY; set both, or neither for the sandbox."
+    )
+if any(ord(character) < 33 or ord(character) > 126 for character in RELAYPDF_API_KEY):
+    raise ImproperlyConfigured("RELAYPDF_API_KEY holds a space, a line break or a character that no header may carry.")
+
+MAX_UPLOAD_BYTES = env.whole("MAX_UPLOAD_BYTES", 512 * 1024**2, least=1024, most=16 * 1024**3)
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024**2
+FILE_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024**2
+
+# --- people, pages, security ----------------------------------------------------------------------------------------
+
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+AXES_FAILURE_LIMIT = 10
+AXES_COOLOFF_TIME = 0.25  # hours
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "batches:batch_list"
+LOGOUT_REDIRECT_URL = "login"
+
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_AGE = 12 * 3600
+# Cookies need HTTPS as soon as anyone but this machine is served; on loopback there is no wire to listen on.
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SERVED_BEYOND_LOOPBACK and not DEBUG
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_HSTS_SECONDS = env.whole("SECURE_HSTS_SECONDS", 0, least=0, most=63072000)
+if env.flag("BEHIND_HTTPS_PROXY", default=False):
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_SSL_REDIRECT = True
+X_FRAME_OPTIONS = "SAMEORIGIN"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "frame-src": [SELF],
+        "object-src": [NONE],
+        "base-uri": [NONE],
+        "form-action": [SELF],
+        "frame-ancestors": [SELF],
+    }
+}
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_I18N = True
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = DATA_DIR / "static"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
+}
+WHITENOISE_USE_FINDERS = DEBUG
+
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"},
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": env.text("LOG_LEVEL", "INFO").upper()},
+    "loggers": {
+        # django-q2 installs a handler of its own unless it finds one.
+        "django-q": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
+        "django.request": {"level": "ERROR"},
+        "axes": {"level": "WARNING"},
+    },
+}
+
+assert django.VERSION >= (5, 2), "Django 5.2 or newer is needed"

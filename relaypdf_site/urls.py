@@ -1,0 +1,11 @@
+"""Where every address begins."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import include, path
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("", include("batches.urls")),
+]

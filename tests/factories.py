@@ -1,0 +1,161 @@
+"""Plain functions that make rows, named by the state that they make. Everything invented."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from batches.models import (
+    Artifact,
+    Batch,
+    BatchItem,
+    Document,
+    DocumentVersion,
+    FailureClass,
+    Job,
+    JobState,
+    ProviderAccount,
+    Submission,
+    Workspace,
+)
+
+NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+_numbers = itertools.count(1)
+
+
+def make_workspace(**fields: Any) -> Workspace:
+    number = next(_numbers)
+    defaults = {"slug": f"workspace-{number}", "name": f"Workspace {number}", "created_at": NOW}
+    return Workspace.objects.create(**defaults | fields)
+
+
+def make_account(**fields: Any) -> ProviderAccount:
+    number = next(_numbers)
+    defaults = {
+        "slug": f"account-{number}",
+        "name": f"Account {number}",
+        "base_url": "http://127.0.0.1:9",
+        "api_key": "pdf_live_invented",
+        "submit_interval_ms": 50,
+        "created_at": NOW,
+    }
+    return ProviderAccount.objects.create(**defaults | fields)
+
+
+def make_batch(*, workspace: Workspace | None = None, account: ProviderAccount | None = None, **fields: Any) -> Batch:
+    number = next(_numbers)
+    defaults = {
+        "public_id": f"bat_{number}",
+        "workspace": workspace or make_workspace(),
+        "account": account or make_account(),
+        "name": f"Batch {number}",
+        "manifest_name": "manifest.json",
+        "manifest_key": f"manifests/{number}",
+        "manifest_sha256": hashlib.sha256(b"[]").hexdigest(),
+        "manifest_bytes": 2,
+        "creation_key": f"creation-{number}",
+        "created_at": NOW,
+    }
+    return Batch.objects.create(**defaults | fields)
+
+
+def make_version(*, workspace: Workspace, business_id: str = "", html: str = "", **fields: Any) -> DocumentVersion:
+    number = next(_numbers)
+    business_id = business_id or f"INV-{number:04}"
+    document, _ = Document.objects.get_or_create(
+        workspace=workspace,
+        business_id=business_id,
+        defaults={"public_id": f"doc_{number}", "created_at": NOW},
+    )
+    text = (html or f"<h1>Invoice {business_id}</h1>").encode()
+    defaults = {
+        "number": document.versions.count() + 1,
+        "kind": "html",
+        "input_inline": text,
+        "input_sha256": hashlib.sha256(text).hexdigest(),
+        "input_bytes": len(text),
+        "created_at": NOW,
+    }
+    version = DocumentVersion.objects.create(document=document, **defaults | fields)
+    document.current_version = version
+    document.save()
+    return version
+
+
+def make_job(*, batch: Batch | None = None, state: str = JobState.PENDING, business_id: str = "", **fields: Any) -> Job:
+    """A job in `state` with whatever the database asks of that state, and an item of `batch` that needs it."""
+    batch = batch or make_batch()
+    version = make_version(workspace=batch.workspace, business_id=business_id)
+    defaults: dict[str, Any] = {"due_at": NOW, "created_at": NOW, "state_changed_at": NOW}
+    if state == JobState.ACCEPTED:
+        defaults["deadline_at"] = NOW + timedelta(minutes=30)
+    if state == JobState.FAILED:
+        defaults |= {"failure_class": FailureClass.RENDER_FAILED, "failure_words": "The page would not render."}
+    if state in (JobState.UNKNOWN, JobState.DEADLINE_EXCEEDED, JobState.EXPIRED):
+        defaults["failure_class"] = {
+            JobState.UNKNOWN: FailureClass.UNKNOWN_OUTCOME,
+            JobState.DEADLINE_EXCEEDED: FailureClass.DEADLINE_EXCEEDED,
+            JobState.EXPIRED: FailureClass.EXPIRED,
+        }[JobState(state)]
+    job = Job.objects.create(version=version, account=batch.account, state=state, **defaults | fields)
+    position = batch.items.count()
+    BatchItem.objects.create(
+        batch=batch, position=position, document=version.document, version=version, intake_outcome="new"
+    )
+    return job
+
+
+def make_submission(*, job: Job, **fields: Any) -> Submission:
+    number = next(_numbers)
+    body = b'{"html":"<h1>x</h1>"}'
+    defaults = {
+        "account": job.account,
+        "sequence": job.submissions.count() + 1,
+        "idempotency_key": hashlib.sha256(str(number).encode()).hexdigest(),
+        "route": "POST /v1/pdf",
+        "request_sha256": hashlib.sha256(body).hexdigest(),
+        "body_inline": body,
+        "first_sent_at": NOW,
+        "last_sent_at": NOW,
+        "resend_until": NOW + timedelta(hours=1),
+    }
+    return Submission.objects.create(job=job, **defaults | fields)
+
+
+def make_accepted_job(*, batch: Batch | None = None, provider_job_id: str = "", **fields: Any) -> Job:
+    job = make_job(batch=batch, state=JobState.ACCEPTED, **fields)
+    make_submission(
+        job=job,
+        provider_job_id=provider_job_id or f"pdf_{next(_numbers)}",
+        accepted_at=NOW,
+        try_count=1,
+        in_doubt=False,
+    )
+    return job
+
+
+def make_saved_job(*, batch: Batch | None = None, **fields: Any) -> Job:
+    job = make_job(batch=batch, state=JobState.SAVED, **fields)
+    submission = make_submission(
+        job=job,
+        provider_job_id=f"pdf_{next(_numbers)}",
+        accepted_at=NOW,
+        try_count=1,
+        in_doubt=False,
+        outcome="delivered",
+        closed_at=NOW,
+    )
+    number = next(_numbers)
+    Artifact.objects.create(
+        version=job.version,
+        submission=submission,
+        storage_key=f"artifacts/{number}/v1.pdf",
+        sha256=hashlib.sha256(str(number).encode()).hexdigest(),
+        byte_count=1234,
+        page_count=1,
+        stored_at=NOW,
+        verified_at=NOW,
+    )
+    return job
