@@ -44,7 +44,8 @@ class ProviderConfig:
     """One account's settings as an adapter needs them.
 
     `base_url` has no trailing slash. `download_hosts` are hosts, beside the base URL's own scheme, host and port,
-    from which a result may be fetched. Timeouts are seconds.
+    from which a result may be fetched. Timeouts are seconds; `read_timeout` bounds one silence, and together with
+    `connect_timeout` one whole API call; `download_timeout` bounds one whole download.
     """
 
     slug: str
@@ -54,6 +55,7 @@ class ProviderConfig:
     download_hosts: tuple[str, ...] = ()
     connect_timeout: float = 5.0
     read_timeout: float = 30.0
+    download_timeout: float = 60.0
     pool_size: int = 32
 
 

@@ -1,0 +1,452 @@
+"""RelayPDF's HTTP contract: the calls, then the tables of its words, then how its answers are read.
+
+Facts and their tags (CONFIRMED, FIXTURE, INFERRED, UNKNOWN; sources P, M, N, S0 …) come from the vendor study; a tag
+stands beside each use, since the vendor's contract is not closed: codes, statuses and fields may grow, so unknown ones
+are kept, shown and never final. Webhooks are in `relaypdf_webhooks.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, BinaryIO
+from urllib.parse import quote, urljoin
+
+from batches.providers import redaction, relaypdf_webhooks
+from batches.providers.base import (
+    Accepted,
+    AccountState,
+    Capabilities,
+    Deleted,
+    DocumentSource,
+    Downloaded,
+    Finished,
+    JobPhase,
+    JobStatus,
+    PreparedRequest,
+    ProviderConfig,
+    ProviderEvent,
+    ResultRef,
+)
+from batches.providers.errors import (
+    ContractBroken,
+    InsufficientCredit,
+    InvalidInput,
+    KeyConflict,
+    NotFound,
+    ProviderError,
+    RateLimited,
+    ServerFault,
+    TargetRefused,
+    TooLarge,
+    Unauthorized,
+)
+from batches.providers.http import Answer, Call, HttpClient, whole_number
+from batches.providers.retry_after import parse_retry_after
+from batches.providers.targets import allowed_target
+
+SUBMIT_ROUTE = "/v1/pdf"  # A2: CONFIRMED P, N
+JSON_BYTES = 4 * 1024 * 1024
+ERROR_BYTES = 64 * 1024
+MAX_REDIRECTS = 3
+#: What `Submission.provider_job_id` can hold.
+MAX_ID_LENGTH = 200
+
+#: Exactly one source among these (A2: CONFIRMED M); templates come with a later issue.
+SOURCE_FIELDS = {"html": "html", "markdown": "markdown", "url": "url"}
+
+#: A4: only these two words are final in every client (CONFIRMED P, N, J, H). The aliases of part D1 stay off.
+FINAL_STATUSES = {"completed": JobPhase.SUCCEEDED, "failed": JobPhase.FAILED}
+
+#: A9, CONFIRMED M, H. The list is not closed, so a status class decides where a code is not in it.
+CODES: dict[str, type[ProviderError]] = {
+    "invalid_request": InvalidInput,
+    "url_not_allowed": InvalidInput,
+    "payload_too_large": InvalidInput,
+    "unauthorized": Unauthorized,
+    "account_suspended": Unauthorized,
+    "payment_required": InsufficientCredit,
+    "rate_limited": RateLimited,
+    "not_found": NotFound,
+}
+STATUSES: dict[int, type[ProviderError]] = {
+    401: Unauthorized,
+    402: InsufficientCredit,
+    403: Unauthorized,
+    404: NotFound,
+    409: KeyConflict,
+    410: NotFound,
+    429: RateLimited,
+}
+#: Without a code of the vendor, only these statuses speak of the document (A9: 400, 413; 422 by custom).
+DOCUMENT_STATUSES = (400, 413, 422)
+
+CAPABILITIES = Capabilities(
+    client_key=True,  # A6: CONFIRMED P, S0
+    key_retention_seconds=None,  # A6: bounded (CONFIRMED S0), length UNKNOWN
+    status_poll=True,  # A4: CONFIRMED P
+    webhook_success=True,  # A8: `job.completed`, CONFIRMED N
+    webhook_failure=True,  # A8: `job.failed`, CONFIRMED N
+    webhook_signature=True,  # A8: CONFIRMED P, N
+    link_lifetime_seconds=24 * 3600,  # A5: CONFIRMED M, N
+    link_refresh=False,  # A5: no route found
+    remote_delete=True,  # A5: CONFIRMED M
+    cancel=False,  # A4: no route found
+    look_up=False,  # A4: no list, no find by key
+    receipts=True,  # A10: `GET /v1/billing/usage`, CONFIRMED P, M
+    test_mode=False,  # A11: none documented
+    data_region=None,  # A11: UNKNOWN
+    # A9: failed operations are never billed (CONFIRMED M, N); these are the two codes of a failed render.
+    unbilled_failure_codes=frozenset({"render_failed", "processing_failed"}),
+)
+
+
+class RelayPDF:
+    """One RelayPDF account; see `base.Provider` for what each call promises."""
+
+    kind = "relaypdf"
+    capabilities = CAPABILITIES
+
+    def __init__(self, config: ProviderConfig) -> None:
+        self.config = config
+        #: Longest time, in seconds, that one API call can take: for "does a resend still fit into the key's retention".
+        self.call_seconds = config.connect_timeout + config.read_timeout
+        self.client = HttpClient(
+            connect_timeout=config.connect_timeout, read_timeout=config.read_timeout, pool_size=config.pool_size
+        )
+
+    def close(self) -> None:
+        self.client.close()
+
+    # --- calls ---------------------------------------------------------------------------------------------------
+
+    def prepare(self, source: DocumentSource) -> PreparedRequest:
+        """Compact JSON with sorted keys in ASCII, always `response: async`: the only mode for which the key is known to
+        work (A6: CONFIRMED S0 for async, UNKNOWN for the others)."""
+        field = SOURCE_FIELDS.get(source.kind)
+        if field is None:
+            raise InvalidInput(f"RelayPDF takes html, markdown or url, not {source.kind!r}.")
+        if not source.text.strip():
+            raise InvalidInput("The document is empty.")
+        body: dict[str, Any] = {field: source.text, "response": "async"}
+        if source.filename:
+            body["filename"] = source.filename
+        if source.options:
+            body["options"] = dict(source.options)
+        try:
+            encoded = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+            source.text.encode("utf-8")
+            source.filename.encode("utf-8")
+        except UnicodeEncodeError:
+            raise InvalidInput(
+                "The document holds half of a character (a lone surrogate), which no PDF can show."
+            ) from None
+        except (TypeError, ValueError, RecursionError):
+            raise InvalidInput("The options hold something that JSON cannot carry.") from None
+        return PreparedRequest(route=SUBMIT_ROUTE, body=encoded.encode("ascii"))
+
+    def submit(self, request: PreparedRequest, *, idempotency_key: str, now: datetime) -> Accepted | Finished:
+        call = self._call(
+            "submit",
+            "POST",
+            request.route,
+            body=request.body,
+            headers={"Content-Type": request.content_type, "Idempotency-Key": idempotency_key},
+        )
+        with self.client.open(call, now=now) as answer:
+            if not 200 <= answer.status < 300:
+                raise self._submit_refused(answer, now)
+            if not _is_json(answer) and (job_id := _job_id_in(answer.headers.get("X-Relaypdf-Id"))):
+                # A3: a binary answer names its id in a header (FIXTURE T, J, H). The bytes are fetched by id like any.
+                result = ResultRef(provider_job_id=job_id)
+                return Finished(job_id, "completed", result, answer.facts(status_word="completed"))
+            job = self._object(answer)
+            job_id = _job_id_in(_either(job, "id", "jobId", "job_id"))
+            if not job_id:
+                raise answer.error(
+                    ContractBroken, "RelayPDF accepted the document but gave no job id, so it may exist there."
+                )
+            # A 202 may come without a status; then every SDK reports `processing` (A3: FIXTURE H).
+            word = _status_word(job.get("status", "processing"))
+            facts = answer.facts(status_word=word, id=redaction.masked(job_id))
+            if FINAL_STATUSES.get(word) is JobPhase.SUCCEEDED:
+                return Finished(job_id, word, _result_in(job, job_id), facts)
+            return Accepted(job_id, word, facts)
+
+    def fetch_status(self, provider_job_id: str, *, now: datetime) -> JobStatus:
+        call = self._call("poll", "GET", "/v1/jobs/{id}", job_id=provider_job_id)
+        with self.client.open(call, now=now) as answer:
+            if not 200 <= answer.status < 300:
+                raise self._read_refused(answer, now)
+            job = self._object(answer)
+            named = _either(job, "id", "jobId", "job_id")
+            if named is not None and str(named) != provider_job_id:
+                raise answer.error(
+                    ContractBroken, "RelayPDF answered about another job than the one that was asked for."
+                )
+            word = _status_word(job.get("status"))
+            phase = FINAL_STATUSES.get(word, JobPhase.RUNNING)
+            code, words = ("", "")
+            if phase is JobPhase.FAILED:
+                code, words = _error_in(job, secrets=call.secrets)
+                words = words or "RelayPDF reports that rendering failed and gives no reason."
+            return JobStatus(
+                provider_job_id=provider_job_id,
+                phase=phase,
+                status_word=word,
+                exchange=answer.facts(status_word=word, **({"code": code} if code else {})),
+                result=_result_in(job, provider_job_id) if phase is JobPhase.SUCCEEDED else None,
+                error_code=code,
+                error_words=words,
+                unbilled=code in self.capabilities.unbilled_failure_codes,
+                warnings=_warnings_in(job, secrets=call.secrets),
+            )
+
+    def download(self, ref: ResultRef, sink: BinaryIO, *, max_bytes: int, now: datetime) -> Downloaded:
+        """Without the API key, always: files open to whoever has their id (A5: CONFIRMED P, M; PROBED).
+
+        A broken download leaves what had arrived in `sink`; the caller throws it away.
+        """
+        # D5: the job's own link is the first choice, the id as a file id the second.
+        url = ref.url or f"{self.config.base_url}/v1/files/{quote(ref.provider_job_id, safe='')}"
+        for hop in range(MAX_REDIRECTS + 1):
+            target = allowed_target(url, base_url=self.config.base_url, download_hosts=self.config.download_hosts)
+            call = Call(
+                kind="download",
+                method="GET",
+                url=target.url,
+                route="/v1/files/[id]" if not hop else "[redirect]",
+                # Compressed, the length that the answer declares would not be that of the PDF.
+                headers={"Accept": "application/pdf, */*", "Accept-Encoding": "identity"},
+                secrets=(ref.provider_job_id, target.url),
+                seconds=self.config.download_timeout,
+                public_peer=target.public_peer,
+            )
+            with self.client.open(call, now=now) as answer:
+                if answer.status in (301, 302, 303, 307, 308) and answer.headers.get("Location"):
+                    url = urljoin(target.url, answer.headers["Location"])
+                    continue
+                if answer.status != 200:
+                    raise self._download_refused(answer, now)
+                return self._poured(answer, ref, sink, max_bytes)
+        raise TargetRefused(f"The download link leads on more than {MAX_REDIRECTS} times, so nothing was fetched.")
+
+    def delete_remote(self, provider_job_id: str, *, now: datetime) -> Deleted:
+        """A 2xx is all the proof that there is (A5: CONFIRMED P, H; D20)."""
+        call = self._call("delete", "DELETE", "/v1/files/{id}", job_id=provider_job_id)
+        with self.client.open(call, now=now) as answer:
+            if 200 <= answer.status < 300:
+                return Deleted(already_gone=False, exchange=answer.facts())
+            if answer.status in (404, 410):
+                return Deleted(already_gone=True, exchange=answer.facts())
+            raise self._read_refused(answer, now)
+
+    def check_account(self, *, now: datetime) -> AccountState:
+        """`GET /v1/account` is authenticated and unbilled (A1: CONFIRMED N, M, P)."""
+        call = self._call("account", "GET", "/v1/account")
+        with self.client.open(call, now=now) as answer:
+            if answer.status != 200:
+                raise self._read_refused(answer, now)
+            account = self._object(answer)
+            return AccountState(
+                plan=_short_text(account.get("plan")),
+                rate_tier=_short_text(_either(account, "rateTier", "rate_tier")),
+                exchange=answer.facts(),
+                raw=account,
+            )
+
+    def verify_webhook(
+        self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str], *, now: datetime
+    ) -> datetime:
+        return relaypdf_webhooks.verify(headers, body, secrets, now=now)
+
+    def parse_webhook(self, body: bytes) -> list[ProviderEvent]:
+        return relaypdf_webhooks.parse(body)
+
+    # --- requests ------------------------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        kind: str,
+        method: str,
+        route: str,
+        *,
+        job_id: str = "",
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> Call:
+        """An authenticated API call; ids are percent-encoded into the path (A1: what the server expects is UNKNOWN)."""
+        key = self.config.api_key
+        if not key or not key.isascii() or not key.isprintable() or " " in key:
+            # requests would name the key in its own refusal of such a header.
+            raise Unauthorized("The account has no usable API key: it is empty or holds spaces or special characters.")
+        return Call(
+            kind=kind,
+            method=method,
+            url=self.config.base_url + route.replace("{id}", quote(job_id, safe="")),
+            route=route.replace("{id}", redaction.masked(job_id)),
+            headers={"Accept": "application/json", "Authorization": f"Bearer {key}", **(headers or {})},
+            body=body,
+            secrets=(key, job_id),
+            seconds=self.call_seconds,
+        )
+
+    # --- answers -------------------------------------------------------------------------------------------------
+
+    def _object(self, answer: Answer) -> dict[str, Any]:
+        """The JSON object of a 2xx answer. A list, a word, HTML or too much of anything breaks the contract."""
+        try:
+            body = answer.read(JSON_BYTES)
+        except TooLarge as error:
+            raise answer.error(ContractBroken, error.words) from None
+        value = _json_value(body)
+        if not isinstance(value, dict):
+            kind = redaction.cleaned(answer.headers.get("Content-Type", "no content type"), limit=80)
+            raise answer.error(ContractBroken, f"RelayPDF answered with something that is no JSON object ({kind}).")
+        return value
+
+    def _submit_refused(self, answer: Answer, now: datetime) -> ProviderError:
+        error = self._refusal(answer, now)
+        if isinstance(error, NotFound) and error.code:
+            # A9: on a submission `not_found` means the template.
+            return answer.error(InvalidInput, error.words, code=error.code)
+        if isinstance(error, (NotFound, InvalidInput)) and not error.code and answer.status not in DOCUMENT_STATUSES:
+            # Another server's words: taken as the document's fault, a wrong base URL would fail all documents.
+            return answer.error(
+                Unauthorized,
+                f"The address answers, but not as RelayPDF does ({answer.status}). Check the account's base URL.",
+            )
+        return error
+
+    def _read_refused(self, answer: Answer, now: datetime) -> ProviderError:
+        """On a read, only errors that say something about the job or the account are taken at their word."""
+        error = self._refusal(answer, now)
+        if isinstance(error, (InvalidInput, KeyConflict)):
+            return answer.error(ContractBroken, error.words, code=error.code)
+        return error
+
+    def _download_refused(self, answer: Answer, now: datetime) -> ProviderError:
+        """No key was sent, so 401 and 403 speak of the link: expired links of object storage answer 403 (part C)."""
+        error = self._read_refused(answer, now)
+        if isinstance(error, Unauthorized):
+            return answer.error(
+                NotFound, "The download link is refused; it has expired or was withdrawn.", code=error.code
+            )
+        return error
+
+    def _refusal(self, answer: Answer, now: datetime) -> ProviderError:
+        """The error for any status that is not 2xx: by the vendor's code where it is known, else by status class."""
+        value = _json_value(answer.read_some(ERROR_BYTES))
+        code, message = _error_in(value, secrets=answer.call.secrets, sent=answer.call.body)
+        said = f"RelayPDF: {message}" if message else f"RelayPDF answered {answer.status} without words."
+        wait = parse_retry_after(answer.headers.get("Retry-After"), now=now, date=answer.headers.get("Date"))
+        kind: type[ProviderError]
+        if answer.status >= 500 or answer.status in (408, 425):
+            # After a 5xx the job may exist (A9). 408 and 425 are as open: the server gave up on a request it had begun.
+            kind = ServerFault
+        elif answer.status in (301, 302, 307, 308):
+            # Nothing was done with the request; following would hand the key to another address.
+            kind = Unauthorized
+            said = "The address sends us on to another one, which is not followed. Check the account's base URL."
+        elif not 400 <= answer.status < 500:
+            kind = ContractBroken
+        elif "idempotency" in code.lower():
+            # A6: a conflict exists (CONFIRMED S0); its status and code are UNKNOWN, INFERRED 409 with such a code.
+            kind = KeyConflict
+        else:
+            kind = CODES.get(code) or STATUSES.get(answer.status) or InvalidInput
+        return answer.error(kind, said, code=code, retry_after=wait)
+
+    def _poured(self, answer: Answer, ref: ResultRef, sink: BinaryIO, max_bytes: int) -> Downloaded:
+        byte_count = answer.pour(sink, max_bytes)
+        declared = (
+            answer.declared_length(),
+            # A3: both names are in use (FIXTURE T, J, H).
+            whole_number(answer.headers.get("X-Relaypdf-Size")),
+            whole_number(answer.headers.get("X-Pdfforge-Size")),
+            ref.size_bytes,
+        )
+        return Downloaded(
+            byte_count=byte_count,
+            content_type=redaction.cleaned(answer.headers.get("Content-Type", ""), limit=100),
+            declared_sizes=tuple(size for size in declared if size is not None),
+            exchange=answer.facts(),
+        )
+
+
+def _json_value(body: bytes) -> Any:
+    """The JSON in `body`, or None."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_json(answer: Answer) -> bool:
+    return "json" in answer.headers.get("Content-Type", "").lower()
+
+
+def _either(values: Mapping[str, Any], *names: str) -> Any:
+    """The first of several spellings that is there (D2: read camelCase and snake_case)."""
+    return next((values[name] for name in names if values.get(name) is not None), None)
+
+
+def _job_id_in(value: Any) -> str:
+    """An id that can be stored and asked for again; empty for anything else. Ids are opaque (A3)."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        return ""
+    text = str(value)
+    return text if 0 < len(text) <= MAX_ID_LENGTH and text.isprintable() and text == redaction.cleaned(text) else ""
+
+
+def _status_word(value: Any) -> str:
+    """The vendor's word as it is shown: null, numbers and lists in their JSON form, "" where it is missing."""
+    if isinstance(value, str):
+        return redaction.cleaned(value, limit=100)
+    return redaction.cleaned(json.dumps(value), limit=100) if value is not None else ""
+
+
+def _short_text(value: Any) -> str:
+    return redaction.cleaned(value, limit=100) if isinstance(value, str) else ""
+
+
+def _result_in(job: Mapping[str, Any], job_id: str) -> ResultRef:
+    """A4: `url` and `filename` may be absent (CONFIRMED N); `sizeBytes`, `expiresAt` on a job are UNKNOWN."""
+    url = job.get("url")
+    return ResultRef(
+        provider_job_id=job_id,
+        url=url if isinstance(url, str) else "",
+        size_bytes=whole_number(_either(job, "sizeBytes", "size_bytes")),
+        expires_at=_moment(_either(job, "expiresAt", "expires_at")),
+        filename=_short_text(_either(job, "filename", "fileName", "file_name")),
+    )
+
+
+def _moment(value: Any) -> datetime | None:
+    """An ISO 8601 time in UTC (A3: FIXTURE H); None for anything else, also for one without a zone."""
+    if not isinstance(value, str) or len(value) > 40:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+        return moment.astimezone(UTC) if moment.tzinfo else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _error_in(value: Any, *, secrets: Sequence[str], sent: bytes = b"") -> tuple[str, str]:
+    """Code and words of `{"error": {"code", "message"}}` (A9: CONFIRMED P, N); `error` may be a bare string (D11)."""
+    error = value.get("error") if isinstance(value, dict) else None
+    code, message = (error.get("code"), error.get("message")) if isinstance(error, dict) else ("", error)
+    return (
+        redaction.vendor_words(code, secrets=secrets)[:100] if isinstance(code, str) else "",
+        redaction.vendor_words(message, secrets=secrets, sent=sent) if isinstance(message, str) else "",
+    )
+
+
+def _warnings_in(job: Mapping[str, Any], *, secrets: Sequence[str]) -> tuple[str, ...]:
+    """Up to 20 warnings; a field no document names, but a renderer's words about an empty page must not be lost."""
+    found = job.get("warnings")
+    texts = found if isinstance(found, list) else [found]
+    words = [text if isinstance(text, str) else json.dumps(text) for text in texts[:20] if text]
+    return tuple(redaction.vendor_words(text, secrets=secrets) for text in words)
