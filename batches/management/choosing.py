@@ -1,0 +1,83 @@
+"""Finds what a command names (batch, workspace, account), or ends the command with a sentence and exit code 2."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from batches import selectors
+from batches.models import Batch, ProviderAccount, Workspace
+
+#: Exit codes of the commands (design section 8).
+REFUSED = 2
+FROM_WHERE = "command line"
+
+
+def refusal(words: str) -> CommandError:
+    return CommandError(words, returncode=REFUSED)
+
+
+def batch(public_id: str) -> Batch:
+    found = Batch.objects.select_related("workspace", "account").filter(public_id=public_id).first()
+    if found is None:
+        raise refusal(f"There is no batch {public_id!r}. The id stands on the batch's page and in what submit prints.")
+    return found
+
+
+def workspace(slug: str | None) -> Workspace:
+    """The workspace with this slug; without one the only workspace, or the one called `default`."""
+    open_ones = Workspace.objects.filter(archived_at__isnull=True)
+    if slug:
+        found = open_ones.filter(slug=slug).first()
+        if found is None:
+            raise refusal(f"There is no workspace {slug!r}. {_known(open_ones)}")
+        return found
+    found = open_ones.filter(slug="default").first()
+    if found is None:
+        first_two = list(open_ones[:2])
+        if not first_two:
+            raise refusal("There is no workspace yet; run `manage.py bootstrap` first.")
+        if len(first_two) > 1:
+            raise refusal(f"Say which workspace with --workspace. {_known(open_ones)}")
+        found = first_two[0]
+    return found
+
+
+def account(slug: str) -> ProviderAccount:
+    found = ProviderAccount.objects.filter(slug=slug).first()
+    if found is None:
+        raise refusal(f"There is no account {slug!r}. {_known(ProviderAccount.objects.all())}")
+    return found
+
+
+def account_for(chosen: Workspace, slug: str | None) -> ProviderAccount:
+    """An account on which this workspace may start a batch; without a slug its default one."""
+    usable = selectors.usable_accounts([chosen])
+    if slug:
+        found = usable.filter(slug=slug).first()
+        if found is None:
+            raise refusal(f"Workspace {chosen.slug} has no account {slug!r}. {_known(usable)}")
+        return found
+    found = selectors.default_account(usable)
+    if found is None:
+        raise refusal(
+            f"Say which account with --account. {_known(usable)}"
+            if usable.exists()
+            else "There is no account yet; run `manage.py bootstrap` first."
+        )
+    return found
+
+
+def actor_words() -> str:
+    """Who runs this command, as the machine knows them."""
+    try:
+        return f"{getpass.getuser()} (command line)"
+    except (KeyError, OSError):  # a container's user id without a name
+        return "command line"
+
+
+def _known(rows: Any) -> str:
+    slugs = list(rows.order_by("slug").values_list("slug", flat=True)[:20])
+    return f"Known: {', '.join(slugs)}." if slugs else "None is known; run `manage.py bootstrap` first."

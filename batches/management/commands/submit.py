@@ -1,0 +1,140 @@
+"""`manage.py submit FILE`: hand a manifest over, and wait for its PDFs if asked to.
+
+Exit codes (design section 8): 0 complete (or stored, without --wait), 2 refused, 3 partial, 4 failed, 5 still
+running at the timeout.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import threading
+import time
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+
+from batches import selectors, storage, wording
+from batches.engine import intake
+from batches.engine.errors import IntakeRefused
+from batches.management import choosing, refusals, tables
+from batches.manifests import ManifestRefused, from_path
+from batches.models import Batch, ConflictPolicy
+from batches.wording import BatchState
+
+EXIT_CODES = {
+    BatchState.COMPLETE: 0,
+    BatchState.PARTIALLY_COMPLETE: 3,
+    BatchState.CANCELLED: 3,
+    BatchState.FAILED: 4,
+}
+STILL_RUNNING = 5
+LOOK_EVERY_SECONDS = 0.25
+#: A huge batch takes its time to count; looking takes at most a fifth of the waiting.
+LOOK_SHARE = 4
+
+
+class Command(BaseCommand):
+    help = "Hand over a manifest: a JSON or JSONL file, a ZIP with its files, or a folder."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file", metavar="FILE|FOLDER")
+        parser.add_argument("--name", help="What people call the batch; the file's name if not given.")
+        parser.add_argument("--account", metavar="SLUG", help="The provider account; the default one if not given.")
+        parser.add_argument("--workspace", metavar="SLUG")
+        parser.add_argument(
+            "--on-conflict",
+            choices=ConflictPolicy.values,
+            default=ConflictPolicy.REFUSE,
+            help="What to do with an id that is known with other content.",
+        )
+        parser.add_argument("--wait", action="store_true", help="Return when the batch has ended.")
+        parser.add_argument("--timeout", type=_seconds, default=3600.0, metavar="S", help="Longest wait, in seconds.")
+        parser.add_argument("--creation-key", metavar="KEY", help="The same key never makes a second batch.")
+        parser.add_argument("--json", action="store_true", help="Print the batch as one JSON document.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        batch = self._started(options)
+        if not options["json"]:
+            self._say_started(batch)
+        progress = self._ended(batch, options["timeout"]) if options["wait"] else selectors.progress(batch)
+        if options["json"]:
+            self.stdout.write(json.dumps(selectors.batch_json(batch), ensure_ascii=False, indent=2))
+        elif options["wait"]:
+            tables.write_batch(self.stdout, batch)
+        code = EXIT_CODES.get(progress.state, STILL_RUNNING) if options["wait"] else 0
+        if code:
+            sys.exit(code)
+
+    def _started(self, options: dict[str, Any]) -> Batch:
+        """Check and start; a refusal is printed whole and ends the command with exit code 2."""
+        workspace = choosing.workspace(options["workspace"])
+        account = choosing.account_for(workspace, options["account"])
+        try:
+            check = intake.check(
+                from_path(options["file"]), workspace=workspace, account=account, on_conflict=options["on_conflict"]
+            )
+        except ManifestRefused as refused:
+            raise self._refusal(refused.report(), as_json=options["json"]) from refused
+        with check.manifest:
+            if not check.ok:
+                raise self._refusal(check.report(), as_json=options["json"])
+            refusals.write_report(self.stderr, check.report())
+            try:
+                return intake.start(
+                    check,
+                    name=options["name"] or check.manifest.filename,
+                    actor=None,
+                    actor_words=choosing.actor_words(),
+                    from_where=choosing.FROM_WHERE,
+                    creation_key=options["creation_key"] or secrets.token_urlsafe(32),
+                    store=storage.open_store(settings.STORAGE_URL),
+                    now=timezone.now(),
+                )
+            except IntakeRefused as refused:
+                raise choosing.refusal(refused.words) from refused
+
+    def _refusal(self, report: dict[str, Any], *, as_json: bool) -> CommandError:
+        if as_json:
+            self.stdout.write(json.dumps({"refused": True} | report, ensure_ascii=False, indent=2))
+        refusals.write_report(self.stderr, report)
+        return choosing.refusal("The manifest was refused; see above.")
+
+    def _say_started(self, batch: Batch) -> None:
+        """The batch's id on a line of its own, then what there is to do and what was done before."""
+        counts = selectors.batch_counts(batch)
+        self.stdout.write(batch.public_id)
+        if counts.saved:
+            self.stdout.write(f"{counts.saved} already saved")
+        waiting = counts.in_progress + counts.held
+        if waiting:
+            held = f" (account {batch.account.slug} is held: {batch.account.hold_words})" if counts.held else ""
+            self.stdout.write(f"{wording.documents(waiting)} to go{held}")
+
+    def _ended(self, batch: Batch, timeout: float) -> selectors.Progress:
+        """Look until the batch has ended or the time is up; say once on the way when it waits for a person."""
+        until = time.monotonic() + timeout
+        never = threading.Event()
+        held_said = False
+        while True:
+            begun = time.monotonic()
+            progress = selectors.progress(batch)
+            if progress.state in wording.ENDED_STATES or time.monotonic() >= until:
+                return progress
+            if progress.state == BatchState.HELD and not held_said:
+                held_said = True
+                for account in selectors.held_accounts(batch):
+                    what = wording.HOLD_WHAT_TO_DO[account.hold_reason]
+                    self.stderr.write(f"Account {account.slug} is held: {account.hold_words} {what}")
+            pause = max(LOOK_EVERY_SECONDS, LOOK_SHARE * (time.monotonic() - begun))
+            never.wait(min(pause, max(0.0, until - time.monotonic())))
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds <= 30 * 86400:
+        raise ValueError(text)
+    return seconds

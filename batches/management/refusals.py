@@ -1,0 +1,56 @@
+"""Prints what a check of a manifest found: every kind of problem once, with its rows, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.core.management.base import OutputWrapper
+
+from batches.management.tables import printable
+
+PLACES_SHOWN = 10
+
+
+def write_report(out: OutputWrapper, report: Mapping[str, Any]) -> None:
+    """The errors, then the warnings, of a validation answer (features.md 4.3); notices come last."""
+    errors = report["errors"]
+    if errors:
+        kinds = f"{len(errors)} kind{'' if len(errors) == 1 else 's'} of error"
+        out.write(f"Refused, nothing was stored or sent: {kinds}.")
+        for problem in errors:
+            _write_problem(out, "error", problem)
+    for problem in report["warnings"]:
+        _write_problem(out, "warning", problem)
+    for notice in report.get("notices", ()):
+        out.write(f"notice: {printable(notice['message'])} ({numbered(notice['rows'], notice['count'])})")
+
+
+def _write_problem(out: OutputWrapper, kind: str, problem: Mapping[str, Any]) -> None:
+    column = f", column {printable(problem['column'])}" if problem["column"] else ""
+    where = f", {numbered(problem['rows'], problem['count'])}" if problem["rows"] else _line(problem)
+    out.write(f"{kind} {problem['code']}{column}{where}: {printable(problem['message'])}")
+    places = problem.get("places", ())
+    if len(places) > 1:
+        for place in places[:PLACES_SHOWN]:
+            line = f" (line {place['line']})" if place["line"] else ""
+            out.write(f"    row {place['row']}{line}: {printable(place['message'])}")
+        if len(places) > PLACES_SHOWN:
+            out.write(f"    and {problem['count'] - PLACES_SHOWN:,} more")
+    if problem.get("fix"):
+        out.write(f"    {printable(problem['fix'])}")
+
+
+def numbered(rows: Sequence[int], count: int) -> str:
+    """`row 3`, `rows 3, 7, 8`, `rows 0, 1, … (1,204 in all)`; rows count from 0, as in every answer."""
+    shown = ", ".join(str(row) for row in rows[:PLACES_SHOWN])
+    if len(rows) > PLACES_SHOWN:
+        shown += f", … ({count:,} in all)"
+    return f"row{'' if len(rows) == 1 else 's'} {shown}"
+
+
+def _line(problem: Mapping[str, Any]) -> str:
+    if not problem.get("line"):
+        return ""
+    character = f", character {problem['character']}" if problem.get("character") else ""
+    return f", line {problem['line']}{character}"

@@ -1,0 +1,77 @@
+"""Plain tables of the commands: fixed columns, no control characters, nothing that a pipe would break."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from django.core.management.base import OutputWrapper
+
+from batches import results, selectors, wording
+from batches.models import Batch, JobState
+
+CELL_CHARACTERS = 60
+
+
+def write_batch(out: OutputWrapper, batch: Batch) -> None:
+    """The batch's counters, then one line per manifest row."""
+    progress = selectors.progress(batch)
+    out.write(f"{batch.public_id}  {printable(batch.name)}")
+    out.write(wording.BATCH_BADGES[progress.state].label + ": " + counters(progress.counts))
+    out.write("")
+    rows = (
+        (
+            str(row["row"]),
+            row["id"],
+            str(row["version"]),
+            wording.JOB_BADGES[row["status"]].label,
+            str(row["pages"] or ""),
+            str(row["bytes"] or ""),
+            (row["output_sha256"] or "")[:12] if row["status"] == JobState.SAVED else row["reason"] or "",
+        )
+        for row in results.rows(batch)
+    )
+    write(out, ("row", "id", "version", "state", "pages", "bytes", "sha256 / reason"), rows)
+
+
+def counters(counts: selectors.Counts) -> str:
+    """`12 documents: 10 saved, 2 failed`; counters that are zero are left out."""
+    parts = [
+        f"{number:,} {label.lower()}"
+        for label, number in (
+            (wording.Group.SAVED.label, counts.saved),
+            (wording.Group.IN_PROGRESS.label, counts.in_progress),
+            (wording.Group.HELD.label, counts.held),
+            (wording.Group.FAILED.label, counts.failed),
+            (wording.Group.CANCELLED.label, counts.cancelled),
+        )
+        if number
+    ]
+    return f"{wording.documents(counts.total)}: {', '.join(parts)}" if parts else wording.documents(0)
+
+
+def write(out: OutputWrapper, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table with columns as wide as their widest cell, at most `CELL_CHARACTERS`; the last may be longer."""
+    table = [list(headings)]
+    table += [[_short(printable(cell)) for cell in row[:-1]] + [printable(row[-1])] for row in rows]
+    widths = [max(_width(row[column]) for row in table) for column in range(len(headings))]
+    for row in table:
+        cells = [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+        out.write("  ".join(cells).rstrip())
+
+
+def printable(text: str) -> str:
+    """`text` on one line without what a terminal would act on."""
+    return "".join(" " if unicodedata.category(letter)[0] in "CZ" else letter for letter in text)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
+
+
+def _width(text: str) -> int:
+    """Columns that a terminal gives the text: wide characters take two, combining ones none."""
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text
+    )

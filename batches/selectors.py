@@ -1,0 +1,274 @@
+"""Read-only queries behind every face: the one place where counters and states are derived (design section 4).
+
+Pages, API, files and commands all ask here, so they cannot disagree. Nothing here writes, and nothing here loads a
+whole batch except `batch_json`, whose shape lists every item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import AnonymousUser, User
+from django.db.models import (
+    BooleanField,
+    Case,
+    CharField,
+    Count,
+    Exists,
+    ExpressionWrapper,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
+
+from batches.models import (
+    FAILED_STATES,
+    AccountHealth,
+    Batch,
+    BatchItem,
+    Job,
+    JobState,
+    ProviderAccount,
+    Role,
+    Submission,
+    SubmissionOutcome,
+    Workspace,
+)
+from batches.wording import BatchState, Group
+
+#: Roles that may start a batch and see what is masked.
+WRITING_ROLES = (Role.OPERATOR, Role.MANAGER, Role.ADMIN)
+
+# --- counters and states ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The counters of one batch; `total` is the sum of the five others."""
+
+    saved: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    held: int = 0
+    in_progress: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.saved + self.failed + self.cancelled + self.held + self.in_progress
+
+    def as_dict(self) -> dict[str, int]:
+        return {
+            "total": self.total,
+            "saved": self.saved,
+            "failed": self.failed,
+            "cancelled": self.cancelled,
+            "held": self.held,
+            "in_progress": self.in_progress,
+        }
+
+
+@dataclass(frozen=True)
+class Progress:
+    """All that is derived for one batch.
+
+    `in_progress_states` splits the counter in_progress by job state; `attention_count` are failed items that nobody
+    dismissed.
+    """
+
+    state: BatchState = BatchState.COMPLETE
+    counts: Counts = field(default_factory=Counts)
+    in_progress_states: Mapping[str, int] = field(default_factory=dict)
+    attention_count: int = 0
+
+    @property
+    def needs_attention(self) -> bool:
+        return self.attention_count > 0
+
+
+def batch_state(counts: Counts, *, is_paused: bool) -> BatchState:
+    """The state that these counters mean; pure."""
+    if counts.in_progress:
+        return BatchState.RUNNING
+    if counts.held:
+        return BatchState.PAUSED if is_paused else BatchState.HELD
+    if counts.saved == counts.total:
+        return BatchState.COMPLETE
+    if counts.cancelled and not counts.failed:
+        return BatchState.CANCELLED
+    if not counts.saved:
+        return BatchState.FAILED
+    return BatchState.PARTIALLY_COMPLETE
+
+
+def with_group(items: QuerySet[BatchItem]) -> QuerySet[BatchItem]:
+    """Annotate each item with `group`, the counter it belongs to.
+
+    Held is what waits unsent on a held account or in a paused batch. Once a submission may have arrived the item is
+    in progress whatever its account does, since it will be resolved, not released.
+    """
+    maybe_sent = Submission.objects.filter(job=OuterRef("version__job"), outcome=SubmissionOutcome.OPEN, in_doubt=True)
+    state = "version__job__state"
+    waits = Q(**{state: JobState.PENDING}) & (
+        Q(version__job__account__health=AccountHealth.HELD) | Q(batch__paused_at__isnull=False)
+    )
+    return items.annotate(
+        group=Case(
+            When(Q(cancelled_at__isnull=False) | Q(**{state: JobState.CANCELLED}), then=Value(Group.CANCELLED.value)),
+            When(Q(**{state: JobState.SAVED}), then=Value(Group.SAVED.value)),
+            When(Q(**{f"{state}__in": FAILED_STATES}), then=Value(Group.FAILED.value)),
+            When(waits & ~Exists(maybe_sent), then=Value(Group.HELD.value)),
+            default=Value(Group.IN_PROGRESS.value),
+            output_field=CharField(),
+        )
+    )
+
+
+def progress_of(batches: Iterable[Batch]) -> dict[int, Progress]:
+    """The progress of each batch by primary key, in one query."""
+    by_key = {batch.pk: batch for batch in batches}
+    items = with_group(BatchItem.objects.filter(batch__in=list(by_key)))
+    dismissed = ExpressionWrapper(Q(dismissed_at__isnull=False), output_field=BooleanField())
+    rows = (
+        items.annotate(is_dismissed=dismissed)
+        .order_by()
+        .values_list("batch_id", "group", "version__job__state", "is_dismissed")
+        .annotate(count=Count("pk"))
+    )
+    groups: dict[int, dict[str, int]] = {key: dict.fromkeys(Group.values, 0) for key in by_key}
+    moving: dict[int, dict[str, int]] = {key: {} for key in by_key}
+    attention = dict.fromkeys(by_key, 0)
+    for key, group, state, is_dismissed, count in rows:
+        groups[key][group] += count
+        if group == Group.IN_PROGRESS:
+            moving[key][state] = moving[key].get(state, 0) + count
+        if group == Group.FAILED and not is_dismissed:
+            attention[key] += count
+    answer = {}
+    for key, batch in by_key.items():
+        counts = Counts(**groups[key])
+        state = batch_state(counts, is_paused=batch.paused_at is not None)
+        answer[key] = Progress(state, counts, moving[key], attention[key])
+    return answer
+
+
+def progress(batch: Batch) -> Progress:
+    return progress_of([batch])[batch.pk]
+
+
+def batch_counts(batch: Batch) -> Counts:
+    return progress(batch).counts
+
+
+def latest_provider_job_id(job: str) -> Subquery:
+    """The provider job id of the latest submission that has one; `job` is the path to the job's key."""
+    known = Submission.objects.filter(job=OuterRef(job), provider_job_id__isnull=False)
+    return Subquery(known.order_by("-sequence").values("provider_job_id")[:1])
+
+
+def batch_json(batch: Batch) -> dict[str, Any]:
+    """The batch as API, commands and files give it (design section 8, "JSON of a batch"); every item is listed.
+
+    An item's `state` is its cancellation, else its job's state. `failure_class` is null unless the item is failed;
+    `storage_key`, `sha256` and `pages` are the stored artifact's, null otherwise.
+    """
+    now = progress(batch)
+    return {
+        "id": batch.public_id,
+        "state": now.state.value,
+        "needs_attention": now.needs_attention,
+        "counts": now.counts.as_dict(),
+        "items": [_item_json(row) for row in _item_rows_json(batch)],
+    }
+
+
+def _item_rows_json(batch: Batch) -> Iterable[tuple[Any, ...]]:
+    return (
+        BatchItem.objects.filter(batch=batch)
+        .order_by("position")
+        .annotate(provider_job_id=latest_provider_job_id("version__job"))
+        .values_list(
+            "position",
+            "document__business_id",
+            "version__number",
+            "cancelled_at",
+            "version__job__state",
+            "version__job__failure_class",
+            "provider_job_id",
+            "version__artifact__storage_key",
+            "version__artifact__sha256",
+            "version__artifact__page_count",
+            "version__artifact__local_deleted_at",
+        )
+    )
+
+
+def _item_json(row: tuple[Any, ...]) -> dict[str, Any]:
+    position, business_id, version, cancelled_at, state, failure, provider_job_id, key, sha256, pages, deleted_at = row
+    is_cancelled = cancelled_at is not None
+    is_stored = key is not None and deleted_at is None
+    return {
+        "position": position,
+        "business_id": business_id,
+        "version": version,
+        "state": JobState.CANCELLED.value if is_cancelled else state,
+        "failure_class": None if is_cancelled else failure or None,
+        "provider_job_id": provider_job_id,
+        "storage_key": key if is_stored else None,
+        "sha256": sha256 if is_stored else None,
+        "pages": pages if is_stored else None,
+    }
+
+
+# --- who may see what -----------------------------------------------------------------------------------------------
+
+Person = User | AnonymousUser
+
+
+def visible_workspaces(user: Person) -> QuerySet[Workspace]:
+    """Workspaces whose batches the user may see: every one for a superuser, else those of a membership."""
+    if isinstance(user, AnonymousUser) or not user.is_active:
+        return Workspace.objects.none()
+    if user.is_superuser:
+        return Workspace.objects.all()
+    return Workspace.objects.filter(memberships__user=user)
+
+
+def writable_workspaces(user: Person) -> QuerySet[Workspace]:
+    """Workspaces in which the user may start a batch; archived ones take none."""
+    mine = visible_workspaces(user).filter(archived_at__isnull=True)
+    if isinstance(user, AnonymousUser) or user.is_superuser:
+        return mine
+    return mine.filter(memberships__user=user, memberships__role__in=WRITING_ROLES)
+
+
+def visible_batches(user: Person) -> QuerySet[Batch]:
+    return Batch.objects.filter(workspace__in=visible_workspaces(user)).select_related("workspace", "account")
+
+
+def usable_accounts(workspaces: Iterable[Workspace] | QuerySet[Workspace]) -> QuerySet[ProviderAccount]:
+    """Accounts on which these workspaces may start a batch: their own and the shared ones."""
+    return ProviderAccount.objects.filter(
+        Q(workspace__isnull=True) | Q(workspace__in=workspaces), archived_at__isnull=True
+    ).order_by("name", "pk")
+
+
+def held_accounts(batch: Batch) -> QuerySet[ProviderAccount]:
+    """The held accounts on which items of this batch wait."""
+    waiting = Job.objects.filter(account=OuterRef("pk"), state=JobState.PENDING, version__items__batch=batch)
+    return ProviderAccount.objects.filter(Exists(waiting), health=AccountHealth.HELD).order_by("pk")
+
+
+def default_account(usable: QuerySet[ProviderAccount]) -> ProviderAccount | None:
+    """The account to offer first: `relaypdf` where the environment names one, else `sandbox`, else the only one."""
+    is_real = bool(settings.RELAYPDF_BASE_URL or settings.RELAYPDF_API_KEY)
+    by_slug = {account.slug: account for account in usable}
+    for slug in ("relaypdf", "sandbox") if is_real else ("sandbox", "relaypdf"):
+        if slug in by_slug:
+            return by_slug[slug]
+    return next(iter(by_slug.values())) if len(by_slug) == 1 else None

@@ -1,0 +1,191 @@
+"""The words and colours that people see: one table per idea, pure. Queries are `selectors.py`, markup is templates.
+
+A colour is a name of `static/batches/batches.css` (`saved`, `moving`, `held`, `failed`, `stopped`); it never stands
+alone, a word always stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from django.db import models
+
+from batches.models import FailureClass, HoldReason, JobState
+
+
+class Group(models.TextChoices):
+    """The five counters that add up to the total (design section 4); every item is in exactly one."""
+
+    SAVED = "saved", "Saved"
+    IN_PROGRESS = "in_progress", "In progress"
+    HELD = "held", "Held"
+    FAILED = "failed", "Failed"
+    CANCELLED = "cancelled", "Cancelled"
+
+
+class BatchState(models.TextChoices):
+    RUNNING = "running", "Running"
+    PAUSED = "paused", "Paused"
+    HELD = "held", "Held"
+    COMPLETE = "complete", "Complete"
+    PARTIALLY_COMPLETE = "partially_complete", "Partly complete"
+    FAILED = "failed", "Failed"
+    CANCELLED = "cancelled", "Cancelled"
+
+
+#: States in which nothing moves any more by itself, short of a late answer.
+ENDED_STATES = frozenset({BatchState.COMPLETE, BatchState.PARTIALLY_COMPLETE, BatchState.FAILED, BatchState.CANCELLED})
+
+
+@dataclass(frozen=True)
+class Badge:
+    """A word, its colour and one sentence that explains it."""
+
+    label: str
+    colour: str
+    meaning: str
+
+
+GROUP_BADGES: Mapping[str, Badge] = {
+    Group.SAVED: Badge("Saved", "saved", "The PDF is in our storage and passed the checks."),
+    Group.IN_PROGRESS: Badge("In progress", "moving", "Waiting for its turn, at the provider, or being fetched."),
+    Group.HELD: Badge("Held", "held", "Not sent yet; it waits for the account or the batch to go on."),
+    Group.FAILED: Badge("Failed", "failed", "Will not move by itself; each has a reason and what to do."),
+    Group.CANCELLED: Badge("Cancelled", "stopped", "Nothing will be done."),
+}
+
+JOB_BADGES: Mapping[str, Badge] = {
+    JobState.PENDING: Badge("Waiting", "waiting", "Not sent yet; it waits for its turn."),
+    JobState.SUBMITTING: Badge("Submitting", "moving", "Being handed to the provider."),
+    JobState.ACCEPTED: Badge("Rendering", "moving", "The provider accepted it and works on it."),
+    JobState.RENDERED: Badge("Fetching", "moving", "Finished at the provider; we fetch and check the file."),
+    JobState.SAVED: GROUP_BADGES[Group.SAVED],
+    JobState.FAILED: Badge("Failed", "failed", "Did not work out; the reason stands beside it."),
+    JobState.UNKNOWN: Badge("Not known if accepted", "failed", "We cannot tell whether the provider accepted it."),
+    JobState.DEADLINE_EXCEEDED: Badge("Deadline passed", "failed", "We stopped waiting; a late answer still saves it."),
+    JobState.EXPIRED: Badge("Expired at the provider", "failed", "Rendered, but the file was gone before we had it."),
+    JobState.CANCELLED: GROUP_BADGES[Group.CANCELLED],
+}
+
+BATCH_BADGES: Mapping[str, Badge] = {
+    BatchState.RUNNING: Badge("Running", "moving", "Documents are on their way."),
+    BatchState.PAUSED: Badge("Paused", "held", "Somebody paused it; nothing new is sent."),
+    BatchState.HELD: Badge("Held", "held", "Nothing is sent until the account goes on."),
+    BatchState.COMPLETE: Badge("Complete", "saved", "Every document is saved."),
+    BatchState.PARTIALLY_COMPLETE: Badge("Partly complete", "failed", "It ended; some documents are not saved."),
+    BatchState.FAILED: Badge("Failed", "failed", "It ended and no document was saved."),
+    BatchState.CANCELLED: Badge("Cancelled", "stopped", "It was stopped."),
+}
+
+#: What a person can do about each failure class, in one or two sentences that are true whatever the provider.
+WHAT_TO_DO: Mapping[str, str] = {
+    FailureClass.TRANSIENT: (
+        "The service kept failing and every try was used; nothing was accepted. "
+        "Check that the service is well, then upload the document again as a new version."
+    ),
+    FailureClass.RATE_LIMITED: "The service refused the pace. Ask it for a higher limit or slow the account down.",
+    FailureClass.INVALID_INPUT: (
+        "The service refuses this content as it is. Correct the document and upload it again as a new version."
+    ),
+    FailureClass.AUTH: "The service refused our key. Correct the account's key, then resume the account.",
+    FailureClass.INSUFFICIENT_CREDIT: "The account has no credit left. Top it up, then resume the account.",
+    FailureClass.IDEMPOTENCY_CONFLICT: (
+        "The service knows our key with other content, which must not happen. Nothing more is sent; "
+        "compare the submission on the document's page with the service's own record."
+    ),
+    FailureClass.RENDER_FAILED: (
+        "The service could not render it and did not bill it. "
+        "Correct the document and upload it again as a new version."
+    ),
+    FailureClass.DEADLINE_EXCEEDED: (
+        "We stopped waiting, but it may still finish: a late answer is saved by itself. "
+        "A new version may be billed in addition."
+    ),
+    FailureClass.JOB_NOT_FOUND: (
+        "The service does not know the job that it accepted. "
+        "Check that the account's key belongs to the same customer, then look the job up there."
+    ),
+    FailureClass.EXPIRED: (
+        "It was rendered, but the file was gone before we had it. "
+        "Upload it again as a new version; that is billed again."
+    ),
+    FailureClass.BAD_OUTPUT: (
+        "What the service delivered was no whole PDF. Correct the document if it is unusual, "
+        "and upload it again as a new version."
+    ),
+    FailureClass.UNKNOWN_OUTCOME: (
+        "It may have been accepted and billed, so nothing is sent again by itself. "
+        "Look for it at the provider by the time of sending before a new version is made."
+    ),
+    FailureClass.INTERNAL: (
+        "Our own software failed here; the log has the details. Report it; the document can go on after the fix."
+    ),
+}
+
+#: What a person can do about a held account.
+HOLD_WHAT_TO_DO: Mapping[str, str] = {
+    HoldReason.AUTH: "Correct the account's key, then resume the account.",
+    HoldReason.CREDIT: "Top the account up at the provider, then resume the account.",
+    HoldReason.UNREACHABLE: "It is tried again by itself; look at the network or the service if it lasts.",
+    HoldReason.PERSON: "Resume the account when it may go on.",
+}
+
+
+def documents(count: int) -> str:
+    """`1 document`, `1,284 documents`."""
+    return f"{count:,} document{'' if count == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time for a person: `less than a minute`, `about 24 min`, `about 3 h 20 min`, `about 2 days`."""
+    minutes = round(seconds / 60)
+    if seconds < 50:
+        return "less than a minute"
+    if minutes < 60:
+        return f"about {max(1, minutes)} min"
+    if minutes < 24 * 60:
+        hours, rest = divmod(minutes, 60)
+        return f"about {hours} h" + (f" {rest} min" if rest else "")
+    days = round(minutes / (24 * 60))
+    return f"about {days} day{'' if days == 1 else 's'}"
+
+
+def offset(seconds: float) -> str:
+    """A step of a timeline: `+0.4 s`, `+12 s`, `+3 min 5 s`, `+2 h 10 min`."""
+    if seconds < 10:
+        return f"+{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"+{whole} s"
+    if whole < 3600:
+        return f"+{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    if whole < 48 * 3600:
+        return f"+{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= 60 else "")
+    return f"+{whole // 86400} days"
+
+
+def pace(interval_ms: int) -> str:
+    """An account's pace by its effect: `one every 3 s`, `20 a second`."""
+    if interval_ms <= 0:
+        return "as fast as it goes"
+    if interval_ms < 1000:
+        return f"{1000 / interval_ms:,.3g} a second"
+    return f"one every {interval_ms / 1000:g} s"
+
+
+def size(byte_count: int) -> str:
+    """`840 bytes`, `12.5 kB`, `3.1 MB`, `2.0 GB`; a kB is 1,000 bytes."""
+    if byte_count < 1000:
+        return f"{byte_count} byte{'' if byte_count == 1 else 's'}"
+    for unit, scale in (("kB", 1e3), ("MB", 1e6)):
+        if byte_count < scale * 999.95:
+            return f"{byte_count / scale:,.1f} {unit}"
+    return f"{byte_count / 1e9:,.1f} GB"
+
+
+def masked(identifier: str) -> str:
+    """A provider job id without what makes it a key: at RelayPDF the id alone fetches the file for 24 hours."""
+    if len(identifier) <= 8:
+        return "•" * len(identifier)
+    return f"{identifier[:4]}{'•' * 6}{identifier[-2:]}"
