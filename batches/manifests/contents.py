@@ -1,0 +1,85 @@
+"""Whether one document is fit to be sent: size, encoding, and what it really is. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from batches.manifests import charsets, sniffing
+from batches.manifests.limits import Limits
+from batches.manifests.problems import Code, Unfit, megabytes, shown
+
+_PLACEHOLDER = re.compile(r"\{{2,3}\s{0,9}[#/&>^]?\s{0,9}[A-Za-z_@][\w.@\-\[\]\s|:\"'()=]{0,200}?\}{2}")
+_INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A document that may be sent. The text itself is not kept: it is read again when it is needed."""
+
+    text_bytes: int
+    raw_bytes: int
+    raw_sha256: str
+    text_sha256: str
+    charset: str
+    placeholder: str | None
+    """The first `{{ name }}` left in the text."""
+
+
+def checked_file(raw: bytes, limits: Limits) -> tuple[Content, str]:
+    """Check an HTML file's bytes; returns the facts and the text.
+
+    Raises Unfit, its message continuing the document's name ("The file x …").
+    """
+    check_size(len(raw), limits)
+    found = sniffing.looks_like(raw[: sniffing.HEAD_BYTES])
+    if found is not None:
+        fix = "Save it as UTF-8." if found.startswith("UTF-16") else "Name an HTML file here."
+        raise Unfit(Code.NOT_HTML, f"looks like {found}, not HTML.", fix)
+    decoded = charsets.decoded(raw)
+    return _checked(decoded.text, raw, decoded.charset, limits), decoded.text
+
+
+def checked_text(given: str, limits: Limits) -> tuple[Content, str]:
+    """Check a document that stands in the row itself; returns the facts and the text. Raises Unfit.
+
+    A byte-order mark at its start is dropped, as it is from a file.
+    """
+    text = given.removeprefix("\ufeff")
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError as error:
+        message = f"holds half of a character (a lone surrogate) at character {error.start:,}."
+        fix = "Write the text out again; an emoji was probably cut in two."
+        raise Unfit(Code.BAD_TEXT, message, fix) from error
+    found = sniffing.looks_like(raw[: sniffing.HEAD_BYTES])
+    if found is not None:
+        raise Unfit(Code.NOT_HTML, f"looks like {found}.", "Put the document's text here.")
+    return _checked(text, raw, "utf-8", limits), text
+
+
+def check_size(size: int, limits: Limits) -> None:
+    """Raise Unfit when `size` bytes are more than one document may have."""
+    if size > limits.max_document_bytes:
+        message = f"is {megabytes(size)} large; {megabytes(limits.max_document_bytes)} are allowed."
+        raise Unfit(Code.FILE_TOO_LARGE, message, "Make the document smaller; pictures are mostly what is large.")
+
+
+def _checked(text: str, raw: bytes, charset: str, limits: Limits) -> Content:
+    if not text.strip().strip(_INVISIBLE):
+        raise Unfit(Code.EMPTY_HTML, "is empty.", "Put the document in, or remove the row.")
+    if "\0" in text:
+        message = f"holds a NUL character at character {text.index(chr(0)):,}."
+        raise Unfit(Code.BAD_TEXT, message, "Remove it; it can be neither stored nor printed.")
+    sent = text.encode()
+    check_size(len(sent), limits)
+    placeholder = _PLACEHOLDER.search(text)
+    return Content(
+        text_bytes=len(sent),
+        raw_bytes=len(raw),
+        raw_sha256=hashlib.sha256(raw).hexdigest(),
+        text_sha256=hashlib.sha256(sent).hexdigest(),
+        charset=charset,
+        placeholder=shown(placeholder[0], 60) if placeholder else None,
+    )

@@ -1,0 +1,155 @@
+"""A manifest that was read and checked: its rows, its problems, and the validation answer.
+
+Owns the values that intake stores. Never opens a file by itself: each row carries the way to its content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from batches.manifests.limits import Limits
+from batches.manifests.problems import Problem
+
+if TYPE_CHECKING:
+    from batches.manifests.planning import Plan
+
+SourceKind = Literal["html", "markdown", "url"]
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRow:
+    """One valid row. Values are clean: NFC id, no NUL, no lone surrogate anywhere."""
+
+    position: int
+    """0-based."""
+    line: int
+    """1-based line of the manifest file on which the row starts."""
+    character: int | None
+    """1-based character in that line; None for JSONL."""
+    business_id: str
+    kind: SourceKind
+    filename: str
+    """Name wished for the PDF, "" for none; no part of the document's identity."""
+    options: Mapping[str, Any]
+    """Checked RelayPDF options, spelled as the provider takes them; JSON values only."""
+    meta: Mapping[str, str | int | float | bool | None]
+    """Kept for the caller; never sent, no part of the document's identity."""
+    original: Mapping[str, Any]
+    """The row as given (evidence), JSON values only; the document's text is replaced by its length."""
+    path: str | None
+    """Where the content stands in the ZIP or folder; None when it stands in the row itself."""
+    charset: str
+    """Encoding of `read()`, e.g. `utf-8` or `windows-1252`."""
+    content_sha256: str
+    """Of `read()`."""
+    content_bytes: int
+    """Length of `read()`."""
+    text_bytes: int
+    """Length of `text()` as UTF-8."""
+    input_sha256: str
+    """The document's identity; see `fingerprint()`."""
+    _content: Callable[[], tuple[bytes, str]] = field(repr=False, compare=False)
+
+    def read(self) -> bytes:
+        """The content exactly as given: the file's bytes, or the row's text as UTF-8.
+
+        Raises ManifestRefused (`changed_while_reading`) when the file is not what was checked.
+        """
+        return self._content()[0]
+
+    def text(self) -> str:
+        """The content as text, ready to be sent; raises as `read()`."""
+        return self._content()[1]
+
+
+def fingerprint(kind: SourceKind, text: str, options: Mapping[str, Any]) -> str:
+    """What makes two inputs the same document, as a hex digest.
+
+    Over the kind, the text's UTF-8 bytes and the options with sorted keys. Key order, spacing and
+    escapes of the manifest never matter; each character of the text does (CRLF or LF, composed or
+    decomposed letters are different documents).
+    """
+    return fingerprint_of_digest(kind, hashlib.sha256(text.encode()).hexdigest(), options)
+
+
+def fingerprint_of_digest(kind: SourceKind, text_sha256: str, options: Mapping[str, Any]) -> str:
+    """As `fingerprint`, when the digest of the text's UTF-8 bytes is known already."""
+    canonical = json.dumps([kind, text_sha256, options], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest that could be read. It may be stored only when `ok`.
+
+    Use it as a context manager, or call `close()`: rows read their content from the upload, which has
+    to stay open until then. Not safe to read from two threads at once.
+    """
+
+    filename: str
+    """Last part of the upload's name, for people."""
+    container: Literal["file", "zip", "folder"]
+    format: Literal["json", "jsonl"]
+    encoding: str
+    """Encoding of the manifest: `utf-8`, `utf-8-sig`, `utf-16`, `utf-32`."""
+    sha256: str
+    """Of the manifest's bytes."""
+    upload_sha256: str
+    """Of the upload's bytes: the whole ZIP, else the same as `sha256`."""
+    row_count: int
+    """Rows that the manifest holds, valid or not."""
+    invalid_count: int
+    rows: tuple[ManifestRow, ...]
+    """The valid rows, in manifest order."""
+    errors: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+    limits: Limits
+    _resources: ExitStack = field(repr=False, compare=False)
+
+    @property
+    def ok(self) -> bool:
+        return not self.errors
+
+    def report(self, plan: Plan | None = None) -> dict[str, Any]:
+        """The validation answer of features 4.3, as JSON values.
+
+        Without a plan all valid rows count as new. With one, its conflicts join the errors, and
+        `notices` and `renders` tell what would happen.
+        """
+        summary = {"new": len(self.rows), "unchanged": 0, "changed": 0}
+        errors = self.errors
+        if plan is not None:
+            summary = plan.summary()
+            errors += plan.errors
+        answer: dict[str, Any] = {
+            "manifest_sha256": self.sha256,
+            "upload_sha256": self.upload_sha256,
+            "rows": self.row_count,
+            "encoding": self.encoding,
+            "format": self.format,
+            "container": self.container,
+            "summary": summary | {"invalid": self.invalid_count},
+            "errors": [problem.as_dict() for problem in errors],
+            "warnings": [problem.as_dict() for problem in self.warnings],
+        }
+        if plan is not None:
+            answer |= {"renders": plan.render_count, "notices": plan.notices()}
+        return answer
+
+    def close(self) -> None:
+        """Release what was opened for reading; a file object handed to `from_upload` stays open."""
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,282 @@
+"""What can be wrong with an upload, and how it is told: codes, groups of findings, and the refusal.
+
+Owns the words and the shape of the validation answer. Never reads a file and never decides a rule.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Code(StrEnum):
+    """Names of problems; stable, shown in the API. `problems.Code.MISSING_ID == "missing_id"`."""
+
+    # rows and their keys
+    BAD_JSON_LINE = "bad_json_line"
+    WRONG_TYPE = "wrong_type"
+    DUPLICATE_KEY = "duplicate_key"
+    UNKNOWN_COLUMN = "unknown_column"
+    MISSING_ID = "missing_id"
+    BAD_ID = "bad_id"
+    DUPLICATE_ID = "duplicate_id"
+    DUPLICATE_ID_CASEFOLD = "duplicate_id_casefold"
+    MISSING_FIELD = "missing_field"
+    SEVERAL_SOURCES = "several_sources"
+    BAD_OPTION = "bad_option"
+    BAD_FILENAME = "bad_filename"
+    FILENAME_COLLISION = "filename_collision"
+    BAD_URL = "bad_url"
+    BAD_TEXT = "bad_text"
+    # a row's document
+    MISSING_FILE = "missing_file"
+    UNREFERENCED_FILE = "unreferenced_file"
+    FILE_TOO_LARGE = "file_too_large"
+    EMPTY_HTML = "empty_html"
+    NOT_HTML = "not_html"
+    NOT_DECODABLE = "not_decodable"
+    UNRESOLVED_PLACEHOLDER = "unresolved_placeholder"
+    ID_CONTENT_CONFLICT = "id_content_conflict"
+    # the upload as a whole
+    EMPTY_FILE = "empty_file"
+    WRONG_FILE_TYPE = "wrong_file_type"
+    NOT_UTF8 = "not_utf8"
+    BAD_JSON = "bad_json"
+    TOO_DEEP = "too_deep"
+    TOO_MANY_ROWS = "too_many_rows"
+    NO_MANIFEST = "no_manifest"
+    SEVERAL_MANIFESTS = "several_manifests"
+    ARCHIVE_UNSAFE = "archive_unsafe"
+    ARCHIVE_DAMAGED = "archive_damaged"
+    ARCHIVE_ENCRYPTED = "archive_encrypted"
+    UPLOAD_TOO_LARGE = "upload_too_large"
+    NOT_READABLE = "not_readable"
+    CHANGED_WHILE_READING = "changed_while_reading"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One row that has a problem."""
+
+    position: int
+    """0-based place of the row in the manifest."""
+    line: int | None
+    """1-based line of the manifest file on which the row starts (or the fault stands)."""
+    character: int | None
+    """1-based character in that line; None for JSONL, where the line says enough."""
+    business_id: str | None
+    message: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "row": self.position,
+            "line": self.line,
+            "character": self.character,
+            "id": self.business_id,
+            "message": self.message,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One kind of problem (code and column), with every row that has it."""
+
+    code: Code
+    column: str | None
+    """The key of the row that is meant (`html`, `options.scale`), None for the row or the upload."""
+    message: str
+    fix: str
+    count: int
+    rows: tuple[int, ...]
+    """0-based positions of all rows concerned, ascending; empty for a problem of the upload."""
+    places: tuple[Place, ...]
+    """The first `Limits.max_places` of them with line and own message."""
+    files: tuple[str, ...] = ()
+    """Names of files concerned, the first `Limits.max_places`."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """One entry of `errors` or `warnings` of the validation answer (features 4.3)."""
+        answer: dict[str, Any] = {
+            "code": self.code.value,
+            "column": self.column,
+            "rows": list(self.rows),
+            "count": self.count,
+            "message": self.message,
+            "fix": self.fix,
+            "places": [place.as_dict() for place in self.places],
+        }
+        if self.files:
+            answer["files"] = list(self.files)
+        return answer
+
+
+class Unfit(Exception):
+    """One value of a row, or one file, cannot be used. `message` and `fix` are for the uploader."""
+
+    def __init__(self, code: Code, message: str, fix: str) -> None:
+        super().__init__(f"{message} {fix}")
+        self.code = code
+        self.message = message
+        self.fix = fix
+
+
+class ManifestRefused(Exception):
+    """The upload as a whole cannot be read; nothing of it is used.
+
+    `message` says what is wrong and `fix` what to do, both in whole sentences for the person who
+    uploaded it; `line` and `character` (1-based) where a place in the manifest is known.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        fix: str,
+        *,
+        line: int | None = None,
+        character: int | None = None,
+        files: Iterable[str] = (),
+    ) -> None:
+        super().__init__(f"{message} {fix}")
+        self.code = code
+        self.message = message
+        self.fix = fix
+        self.line = line
+        self.character = character
+        self.files = tuple(files)
+
+    def report(self) -> dict[str, Any]:
+        """The validation answer (same shape as `Manifest.report()`), with this as its only error."""
+        problem = Problem(self.code, None, self.message, self.fix, 1, (), (), self.files).as_dict()
+        problem |= {"line": self.line, "character": self.character}
+        return {
+            "manifest_sha256": None,
+            "upload_sha256": None,
+            "rows": 0,
+            "encoding": None,
+            "summary": {"new": 0, "unchanged": 0, "changed": 0, "invalid": 0},
+            "errors": [problem],
+            "warnings": [],
+        }
+
+
+@dataclass(slots=True)
+class _Group:
+    code: Code
+    column: str | None
+    fix: str
+    message: str = ""
+    count: int = 0
+    rows: set[int] = field(default_factory=set)
+    places: list[Place] = field(default_factory=list)
+    files: tuple[str, ...] = ()
+
+    def problem(self) -> Problem:
+        message = self.message if self.count == 1 else f"{self.message} (And {self.count - 1:,} more.)"
+        return Problem(
+            self.code,
+            self.column,
+            message,
+            self.fix,
+            self.count,
+            tuple(sorted(self.rows)),
+            tuple(self.places),
+            self.files,
+        )
+
+
+class Findings:
+    """Collects problems while a manifest is read, grouped by code and column, bounded in memory."""
+
+    def __init__(self, max_places: int) -> None:
+        self._max_places = max_places
+        self._errors: dict[tuple[Code, str | None], _Group] = {}
+        self._warnings: dict[tuple[Code, str | None], _Group] = {}
+        self.invalid_rows: set[int] = set()
+        """Positions of the rows that have at least one error."""
+
+    def row_error(self, code: Code, column: str | None, place: Place, fix: str, *, related: Iterable[int] = ()) -> None:
+        """Record an error of one row; `related` are positions of other rows that share the blame."""
+        concerned = {place.position, *related}
+        self.invalid_rows |= concerned
+        self._add(self._errors, code, column, place, fix, concerned)
+
+    def row_warning(
+        self, code: Code, column: str | None, place: Place, fix: str, *, related: Iterable[int] = ()
+    ) -> None:
+        self._add(self._warnings, code, column, place, fix, {place.position, *related})
+
+    def upload_error(self, code: Code, message: str, fix: str, files: Iterable[str] = ()) -> None:
+        """Record an error that belongs to no row."""
+        self._errors[(code, None)] = self._upload_group(code, message, fix, files)
+
+    def upload_warning(self, code: Code, message: str, fix: str, files: Iterable[str] = ()) -> None:
+        self._warnings[(code, None)] = self._upload_group(code, message, fix, files)
+
+    def errors(self) -> tuple[Problem, ...]:
+        return self._problems(self._errors)
+
+    def warnings(self) -> tuple[Problem, ...]:
+        return self._problems(self._warnings)
+
+    def _add(
+        self,
+        groups: dict[tuple[Code, str | None], _Group],
+        code: Code,
+        column: str | None,
+        place: Place,
+        fix: str,
+        concerned: set[int],
+    ) -> None:
+        group = groups.setdefault((code, column), _Group(code, column, fix, place.message))
+        group.count += 1
+        group.rows |= concerned
+        if len(group.places) < self._max_places:
+            group.places.append(place)
+
+    def _upload_group(self, code: Code, message: str, fix: str, files: Iterable[str]) -> _Group:
+        return _Group(code, None, fix, message, count=1, files=tuple(files)[: self._max_places])
+
+    @staticmethod
+    def _problems(groups: dict[tuple[Code, str | None], _Group]) -> tuple[Problem, ...]:
+        ordered = sorted(groups.values(), key=lambda group: min(group.rows, default=-1))
+        return tuple(group.problem() for group in ordered)
+
+
+def shown(value: str, limit: int = 80) -> str:
+    """`value` in quotes, safe to print: cut to `limit` characters, invisible ones spelled out.
+
+    Control, format (bidi, zero-width) and surrogate characters become `\\u200b`; markup is left to
+    whoever renders the text.
+    """
+    cut = value if len(value) <= limit else value[: limit - 1] + "…"
+    return '"' + "".join(map(_visible, cut)) + '"'
+
+
+def listed(names: list[str], limit: int = 5) -> str:
+    """`"a", "b" and 7 more`: the first names of a list, for a sentence."""
+    first = [shown(name) for name in names[:limit]]
+    if len(names) > limit:
+        return f"{', '.join(first)} and {len(names) - limit:,} more"
+    if len(first) > 1:
+        return f"{', '.join(first[:-1])} and {first[-1]}"
+    return first[0] if first else "nothing"
+
+
+def megabytes(size: int) -> str:
+    """A size for a person: `840 bytes`, `12.5 kB`, `30.0 MB`."""
+    if size < 1_000:
+        return f"{size} bytes"
+    if size < 1_000_000:
+        return f"{size / 1_000:.1f} kB"
+    return f"{size / 1_000_000:,.1f} MB"
+
+
+def _visible(character: str) -> str:
+    if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp"}:
+        point = ord(character)
+        return f"\\u{point:04x}" if point <= 0xFFFF else f"\\U{point:08x}"
+    return character
