@@ -1,0 +1,137 @@
+"""Starting the sandbox from a command line: arguments, one process per state folder, clean ends."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import IO, Any
+
+from batches.sandbox import routes, switches
+from batches.sandbox.files import sweep
+from batches.sandbox.rendering import RendererUnavailable
+from batches.sandbox.rendering.fonts import FontsMissing
+from batches.sandbox.server import Server
+from batches.sandbox.service import SWEEP_SECONDS, Sandbox
+from batches.sandbox.switches import BadSwitch
+
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8787
+EXIT_REFUSED = 2
+
+
+class CannotStart(Exception):
+    """A sentence that says why, and what to do."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", default=DEFAULT_HOST, help="address to listen on (default %(default)s)")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 takes a free one (default %(default)s)")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=None,
+        help="where jobs, files and money are kept (default: sandbox/ in $DATA_DIR, or in var/)",
+    )
+    parser.add_argument("--config", type=Path, help="a JSON file of switches; see batches/sandbox/README.md")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="one switch, such as jobs.min_seconds=1"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT. Gives the exit code: 0, or 2 when it could not start."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="sandbox: %(message)s")
+    try:
+        _serve(options)
+    except (CannotStart, BadSwitch, FontsMissing, RendererUnavailable) as error:
+        sys.stderr.write(f"The sandbox can't start: {error}\n")
+        return EXIT_REFUSED
+    return 0
+
+
+def _serve(options: argparse.Namespace) -> None:
+    folder = options.data_dir or Path(os.environ.get("DATA_DIR", "var")) / "sandbox"
+    patches = _patches(options)
+    with contextlib.closing(_only_user_of(folder)):
+        sandbox = Sandbox(folder.resolve(), patches)
+        server = _listening(options, sandbox)
+        sandbox.base_url = server.url
+        sandbox.start()
+        threading.Thread(target=_sweep_loop, args=(sandbox,), daemon=True).start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: server.stop())
+        # The hot path is short; giving way quickly keeps arrival stamps true under many connections.
+        sys.setswitchinterval(0.001)
+        _greet(sandbox, server)
+        try:
+            server.serve()
+        finally:
+            sandbox.stop()
+            sandbox.store.close()
+
+
+def _patches(options: argparse.Namespace) -> list[dict[str, Any]]:
+    patches: list[dict[str, Any]] = []
+    if options.config is not None:
+        try:
+            patches.append(json.loads(options.config.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise CannotStart(f"--config {options.config} can't be read as JSON: {error}") from error
+    patches += [switches.parse_assignment(text) for text in options.set]
+    return patches
+
+
+def _only_user_of(folder: Path) -> IO[str]:
+    """Hold the folder's lock; the kernel gives it back however this process ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = (folder / "lock").open("w", encoding="ascii")
+    except OSError as error:
+        raise CannotStart(f"{folder} can't be written: {error}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        handle.close()
+        raise CannotStart(f"another sandbox is using {folder}. Stop it, or choose another --data-dir.") from None
+    return handle
+
+
+def _listening(options: argparse.Namespace, sandbox: Sandbox) -> Server:
+    try:
+        return Server(
+            options.host,
+            options.port,
+            lambda request: routes.handle(sandbox, request),
+            max_body_bytes=lambda: sandbox.switches.limits.max_body_bytes,
+        )
+    except (OSError, OverflowError) as error:
+        raise CannotStart(
+            f"{options.host}:{options.port} can't be listened on ({error}). Choose another --port."
+        ) from error
+
+
+def _greet(sandbox: Sandbox, server: Server) -> None:
+    """One line on standard output says that it is ready, and where; the rest goes to the log."""
+    sys.stdout.write(f"RelayPDF sandbox ready at {server.url}\n")
+    sys.stdout.flush()
+    changed = switches.differences(sandbox.switches)
+    if changed:
+        logging.getLogger(__name__).info("switches that differ from their defaults: %s", json.dumps(changed))
+
+
+def _sweep_loop(sandbox: Sandbox) -> None:
+    while not sandbox.stopping.wait(SWEEP_SECONDS):
+        sweep(sandbox)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m batches.sandbox", description=__doc__)
+    add_arguments(parser)
+    return run(parser.parse_args(arguments))

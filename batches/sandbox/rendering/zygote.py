@@ -1,0 +1,55 @@
+"""The process that renders: started once, it loads the engine and forks a fresh child for every document.
+
+Single-threaded, so forking is safe; the child inherits loaded code and fonts (a few ms instead of a Python
+start) and takes whatever a document does to it to the grave. One document, one child, one socket: the parent
+hands over a socket for each document and reads the answer from its other end. Ends when its parent does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+
+from batches.sandbox.rendering import child, fences
+
+NICENESS = 10
+
+
+def main(control_descriptor: int, parent_pid: int) -> None:
+    """Serve until the control socket closes. Prints nothing; the first byte sent says that it is ready."""
+    fences.die_with_parent(parent_pid)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Children are reaped by the kernel; the parent learns of a death by the end of the socket.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    os.chdir("/")
+    fences.leave_network()
+    child.warm_up()
+    control = socket.socket(fileno=control_descriptor)
+    control.sendall(b"R")
+    own_pid = os.getpid()
+    while True:
+        _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if not descriptors:
+            return
+        if os.fork() == 0:
+            control.close()
+            _child_main(descriptors[0], own_pid)
+        os.close(descriptors[0])
+
+
+def _child_main(descriptor: int, zygote_pid: int) -> None:
+    """Render one document and exit, whatever happens: nothing may return into the zygote's loop."""
+    status = 1
+    try:
+        fences.die_with_parent(zygote_pid)
+        with socket.socket(fileno=descriptor) as channel:
+            child.serve_one(channel, started=time.monotonic())
+        status = 0
+    finally:
+        os._exit(status)
