@@ -14,7 +14,6 @@ import logging
 import os
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -167,18 +166,14 @@ class HttpClient:
         self.connect_timeout = connect_timeout
         self.read_timeout = read_timeout
         self._pool_size = pool_size
-        self._session: requests.Session | None = None
-        self._session_pid = 0
-        self._lock = threading.Lock()
+        #: By process id. No lock: one that another thread holds while a process forks stays locked in the child.
+        self._sessions: dict[int, requests.Session] = {}
 
     @property
     def session(self) -> requests.Session:
         """This process's session, made at first use."""
-        with self._lock:
-            if self._session is None or self._session_pid != os.getpid():
-                self._session = self._make_session()
-                self._session_pid = os.getpid()
-            return self._session
+        pid = os.getpid()
+        return self._sessions.get(pid) or self._sessions.setdefault(pid, self._make_session())
 
     def _make_session(self) -> requests.Session:
         session = _PlainSession()
@@ -193,10 +188,9 @@ class HttpClient:
 
     def close(self) -> None:
         """Give back this process's connections; the client can be used again."""
-        with self._lock:
-            if self._session is not None and self._session_pid == os.getpid():
-                self._session.close()
-            self._session = None
+        session = self._sessions.pop(os.getpid(), None)
+        if session is not None:
+            session.close()
 
     @contextmanager
     def open(self, call: Call, *, now: datetime) -> Iterator[Answer]:

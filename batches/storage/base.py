@@ -1,0 +1,61 @@
+"""The interface of the artifact store: put, open, size, delete, list. No database, no decision about any document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """An object that is durably there. `byte_count` was read back from the store after the write."""
+
+    key: str
+    byte_count: int
+
+
+class ArtifactStore(Protocol):
+    """Objects under keys made by `keys.py`. Every method raises from the tree in `errors.py`.
+
+    Safe to share between threads, and to carry over a fork.
+    """
+
+    def put(self, key: str, source: Path | BinaryIO) -> StoredObject:
+        """Store `source` whole, from its first byte wherever its pointer stands, and leave it open.
+
+        When this returns, the object survives a power cut. It replaces what the key held; readers see the old object or
+        the new one, never a part. The same put again changes nothing.
+        """
+        ...
+
+    def open(self, key: str) -> BinaryIO:
+        """The object for reading, seekable. Raises `ObjectMissing`."""
+        ...
+
+    def size(self, key: str) -> int | None:
+        """Byte count, or None when the store says that the object is not there."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove the object; no error when it is gone already."""
+        ...
+
+    def iter_keys(self, prefix: str = "") -> Iterator[str]:
+        """All keys that start with `prefix`, in order."""
+        ...
+
+    def sweep_temporaries(self, older_than: timedelta, now: datetime) -> int:
+        """Remove what killed writers left behind; how many there were."""
+        ...
+
+    def staging(self) -> AbstractContextManager[Path]:
+        """The path of a new, empty, private file to collect bytes in; it is removed at the end."""
+        ...
+
+    def ready(self) -> None:
+        """Return when objects can be read and written, as far as can be told without writing one."""
+        ...

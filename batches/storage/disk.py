@@ -1,0 +1,258 @@
+"""The store on a disk, as files that survive a power cut.
+
+Django's own file storage writes in place and never syncs, so a crash leaves a short file under the final name; here a
+file gets its name only after its bytes are on the disk. It still lends its path rules, its reading and its deleting.
+
+    root/                         0700
+      .artifact-store             says that this is the store, not the empty mount point of one
+      .temporary/                 files that have no name yet, and staging files; swept by age
+      {workspace}/{document}/v1.pdf
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import BinaryIO
+
+from django.core.files.storage import FileSystemStorage
+
+from batches.storage.base import StoredObject
+from batches.storage.errors import ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable
+from batches.storage.keys import checked_key, checked_prefix
+
+MARKER = ".artifact-store"
+TEMPORARY = ".temporary"
+COPY_BYTES = 1024 * 1024
+
+
+class DiskStore:
+    """See `base.ArtifactStore`. All of `root` must lie on one file system, since a rename makes an object appear."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._files = FileSystemStorage(location=str(root), allow_overwrite=True)
+        #: Folders whose own entry in their parent is known to be on the disk. Only ever a shortcut, so without a lock
+        #: (which a fork could leave locked): what is missing in it is synced once more.
+        self._synced: set[Path] = set()
+
+    def put(self, key: str, source: Path | BinaryIO) -> StoredObject:
+        if isinstance(source, Path):
+            with source.open("rb") as opened:
+                return self.put(key, opened)
+        if source.seekable():
+            source.seek(0)
+        with _store_words(self.root):
+            final = self._path(key)
+            self._make_root()
+            temporary = self._temporary_file()
+            try:
+                byte_count = _write_synced(temporary, source)
+                self._appear(temporary, final)
+            finally:
+                temporary.unlink(missing_ok=True)
+            found = final.stat().st_size
+        if found != byte_count:
+            raise StoreUnavailable(f"The store wrote {byte_count} bytes but holds {found}; is something else writing?")
+        return StoredObject(key, byte_count)
+
+    def open(self, key: str) -> BinaryIO:
+        with _store_words(self.root):
+            try:
+                return self._path(key).open("rb")
+            except (FileNotFoundError, NotADirectoryError):
+                self._require_marker()
+                raise ObjectMissing(key) from None
+
+    def size(self, key: str) -> int | None:
+        with _store_words(self.root):
+            try:
+                found = self._path(key).stat()
+            except (FileNotFoundError, NotADirectoryError):
+                self._require_marker()
+                return None
+            return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+    def delete(self, key: str) -> None:
+        with _store_words(self.root):
+            final = self._path(key)
+            self._files.delete(checked_key(key))
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                _sync_folder(final.parent)
+            self._remove_empty(final.parent)
+
+    def iter_keys(self, prefix: str = "") -> Iterator[str]:
+        with _store_words(self.root):
+            if not self.root.exists():
+                return
+            self._require_marker()
+            # Only the folder that the prefix names is walked, not the whole store.
+            folder = checked_prefix(prefix).rpartition("/")[0]
+            for key in self._walk(f"{folder}/" if folder else ""):
+                if key.startswith(prefix):
+                    yield key
+
+    def sweep_temporaries(self, older_than: timedelta, now: datetime) -> int:
+        oldest = (now - older_than).timestamp()
+        removed = 0
+        with _store_words(self.root), contextlib.suppress(FileNotFoundError):
+            for path in (self.root / TEMPORARY).iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_mtime < oldest:
+                        path.unlink()
+                        removed += 1
+        return removed
+
+    @contextmanager
+    def staging(self) -> Iterator[Path]:
+        with _store_words(self.root):
+            self._make_root()
+            path = self._temporary_file()
+        try:
+            with full_disk_words(self.root):
+                yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def ready(self) -> None:
+        with _store_words(self.root):
+            self._make_root()
+            if not os.access(self.root / TEMPORARY, os.R_OK | os.W_OK | os.X_OK):
+                raise StoreDenied(f"The store's folder {self.root} is not writable for this process.")
+            if shutil.disk_usage(self.root).free == 0:
+                raise StoreFull(f"No space is left in {self.root}.")
+
+    # --- how a file appears --------------------------------------------------------------------------------------
+
+    def _path(self, key: str) -> Path:
+        return Path(self._files.path(checked_key(key)))
+
+    def _make_root(self) -> None:
+        if (self.root / TEMPORARY) in self._synced and (self.root / TEMPORARY).is_dir():
+            return
+        self._make_folder(self.root / TEMPORARY)
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self.root / MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            _sync_folder(self.root)
+
+    def _require_marker(self) -> None:
+        """Before anything is called missing: an unmounted volume must not look like a store without files."""
+        if not (self.root / MARKER).exists():
+            raise StoreUnavailable(
+                f"The folder {self.root} is not the store (it has no {MARKER} file). Is its volume mounted?"
+            )
+
+    def _temporary_file(self) -> Path:
+        handle, name = tempfile.mkstemp(dir=self.root / TEMPORARY)  # mode 0600
+        os.close(handle)
+        return Path(name)
+
+    def _appear(self, temporary: Path, final: Path) -> None:
+        """Give the written file its name, and sync the folder: only then does the name survive a power cut."""
+        for last_try in (False, True):
+            self._make_folder(final.parent)
+            try:
+                temporary.replace(final)
+                _sync_folder(final.parent)
+                return
+            except FileNotFoundError:
+                # A deletion in another process took the folder away in between, for it was empty.
+                self._synced.discard(final.parent)
+                if last_try:
+                    raise
+
+    def _make_folder(self, folder: Path) -> None:
+        """Create `folder` and its parents, private, each one's entry synced in the folder above."""
+        if folder in self._synced and folder.is_dir():
+            return
+        if folder != folder.parent and not folder.parent.is_dir():
+            self._make_folder(folder.parent)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        # Also where another process made it a moment ago: its entry may not be on the disk yet.
+        with contextlib.suppress(PermissionError) if folder == self.root else contextlib.nullcontext():
+            _sync_folder(folder.parent)
+        if len(self._synced) > 10_000:
+            self._synced.clear()
+        self._synced.add(folder)
+
+    def _walk(self, folder: str) -> Iterator[str]:
+        """Keys under `folder` ("" or ending in a slash), in the order of their bytes, as S3 lists them."""
+        try:
+            with os.scandir(self.root / folder) as entries:
+                names = sorted(
+                    f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
+                    for entry in entries
+                    if not entry.name.startswith(".")
+                )
+        except FileNotFoundError:
+            return
+        for name in names:
+            if name.endswith("/"):
+                yield from self._walk(folder + name)
+            else:
+                yield folder + name
+
+    def _remove_empty(self, folder: Path) -> None:
+        """Remove `folder` when nothing is left in it; `_appear` makes it again when a writer meets this."""
+        if folder == self.root:
+            return
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+            self._synced.discard(folder)
+
+
+def _write_synced(path: Path, source: BinaryIO) -> int:
+    """Copy the rest of `source` into `path`, down to the disk; the byte count."""
+    with path.open("wb") as out:
+        shutil.copyfileobj(source, out, COPY_BYTES)
+        byte_count = out.tell()
+        out.flush()
+        os.fsync(out.fileno())
+    return byte_count
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        # Some network file systems have no sync for folders; the rename is then as durable as they make it.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def full_disk_words(where: Path) -> Iterator[None]:
+    """Turns "no space left", met while something is written to a staging file, into `StoreFull`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFull(f"No space is left in {where}.") from error
+        raise
+
+
+@contextmanager
+def _store_words(root: Path) -> Iterator[None]:
+    """Turns the system's errors into the store's."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except PermissionError as error:
+        raise StoreDenied(f"The store's folder {root} refuses access to this process.") from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFull(f"No space is left in {root}.") from error
+        raise StoreUnavailable(f"The store's folder {root} cannot be used: {error.strerror or error}.") from error

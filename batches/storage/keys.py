@@ -1,0 +1,76 @@
+"""Storage keys: pure functions of what they name, so that a step that runs twice writes the same object.
+
+A key holds a workspace's slug, digests and numbers, never a business id (which may be a person's name or address), and
+only characters that no file system, URL or signature treats specially.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+
+_KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
+_SLUG = re.compile(r"[A-Za-z0-9_-]{1,60}")
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,100}")
+MAX_KEY_LENGTH = 300
+
+
+def checked_key(key: str) -> str:
+    """`key` itself. Raises `ValueError` for one that could leave its folder or mean two things."""
+    if len(key) > MAX_KEY_LENGTH or not _KEY.fullmatch(key):
+        raise ValueError(f"not a storage key: {key[:80]!r}")
+    return key
+
+
+def checked_prefix(prefix: str) -> str:
+    """`prefix` itself. Raises `ValueError` for what cannot begin a key."""
+    if prefix and not _KEY.fullmatch(prefix.removesuffix("/")):
+        raise ValueError(f"not the beginning of a storage key: {prefix[:80]!r}")
+    return prefix
+
+
+def artifact_key(workspace_slug: str, business_id: str, number: int) -> str:
+    """The stored PDF of version `number` of a document."""
+    return f"{_document(workspace_slug, business_id)}/v{_positive(number)}.pdf"
+
+
+def input_key(workspace_slug: str, business_id: str, number: int) -> str:
+    """The exact input of version `number` of a document, where it is too large for its row."""
+    return f"{_document(workspace_slug, business_id)}/v{_positive(number)}.input"
+
+
+def request_key(workspace_slug: str, business_id: str, number: int, sequence: int) -> str:
+    """The exact request bytes of one submission, where they are too large for its row."""
+    return f"{_document(workspace_slug, business_id)}/v{_positive(number)}.request-{_positive(sequence)}"
+
+
+def manifest_key(workspace_slug: str, sha256: str) -> str:
+    """An uploaded manifest, by the hex SHA-256 of its bytes."""
+    if not re.fullmatch(r"[0-9a-f]{64}", sha256):
+        raise ValueError("a manifest is named by the 64 hex digits of its SHA-256")
+    return f"{_workspace(workspace_slug)}/manifests/{sha256}"
+
+
+def upload_key(workspace_slug: str, token: str) -> str:
+    """An upload that is being checked and is no batch yet, by a random token of its own."""
+    if not _TOKEN.fullmatch(token):
+        raise ValueError("an upload is named by letters, digits, _ and -")
+    return f"{_workspace(workspace_slug)}/uploads/{token}"
+
+
+def _document(workspace_slug: str, business_id: str) -> str:
+    digest = hashlib.sha256(unicodedata.normalize("NFC", business_id).encode("utf-8")).hexdigest()
+    return f"{_workspace(workspace_slug)}/{digest[:32]}"
+
+
+def _workspace(slug: str) -> str:
+    if not _SLUG.fullmatch(slug):
+        raise ValueError(f"not a workspace slug: {slug[:80]!r}")
+    return slug
+
+
+def _positive(number: int) -> int:
+    if number < 1:
+        raise ValueError("versions and sequences count from 1")
+    return number
