@@ -81,7 +81,7 @@ class Archive:
         entries = self._zip.infolist()
         _check_office(entries)
         _check_entries(entries, limits)
-        named = [_entry(info) for info in entries]  # folders too: their names are checked as well
+        named = _named(entries)  # folders too: their names are checked as well
         self.files = [entry for entry in named if not (entry.is_folder or paths.is_junk(entry.name))]
         _check_names(self.files)
         self._by_name = {entry.name: entry for entry in self.files}
@@ -227,18 +227,33 @@ def _check_names(files: list[Entry]) -> None:
         raise _unsafe("other archives", nested, "Unpack them, and put their files into this ZIP.")
 
 
-def _entry(info: zipfile.ZipInfo) -> Entry:
-    name, other_name = _names(info)
-    kind = stat.S_IFMT(info.external_attr >> 16)
-    is_folder = name.endswith(("/", "\\")) or kind == stat.S_IFDIR
-    try:
-        normal = paths.normalised(name)
-        other = paths.normalised(other_name) if other_name else None
-    except paths.UnsafePath as reason:
-        raise _unsafe_name(name, str(reason)) from reason
-    if not normal and not is_folder:
-        raise _unsafe_name(name, "names no file")
-    return Entry(normal, info, is_folder, kind == stat.S_IFLNK, other if other != normal else None)
+def _named(entries: list[zipfile.ZipInfo]) -> list[Entry]:
+    """All entries under their normalised names; one name that leads out of the ZIP spoils the whole."""
+    named = []
+    unsafe: dict[str, str] = {}
+    for info in entries:
+        name, other_name = _names(info)
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        is_folder = name.endswith(("/", "\\")) or kind == stat.S_IFDIR
+        try:
+            normal = paths.normalised(name)
+            other = paths.normalised(other_name) if other_name else None
+        except paths.UnsafePath as reason:
+            unsafe[name] = str(reason)
+            continue
+        if normal or is_folder:
+            named.append(Entry(normal, info, is_folder, kind == stat.S_IFLNK, other if other != normal else None))
+        else:
+            unsafe[name] = "names no file"
+    if unsafe:
+        told = "; ".join(f"{shown(name)} {reason}" for name, reason in list(unsafe.items())[:5])
+        raise ManifestRefused(
+            Code.ARCHIVE_UNSAFE,
+            f"The ZIP holds {'a file name that is' if len(unsafe) == 1 else 'file names that are'} not safe: {told}.",
+            "Make the ZIP again from inside the folder, with names below it only.",
+            files=unsafe,
+        )
+    return named
 
 
 def _names(info: zipfile.ZipInfo) -> tuple[str, str | None]:
@@ -291,12 +306,6 @@ def _too_large(name: str, most: int) -> ManifestRefused:
 
 def _unsafe(what: str, names: list[str], fix: str) -> ManifestRefused:
     return ManifestRefused(Code.ARCHIVE_UNSAFE, f"The ZIP holds {what} ({listed(names)}).", fix, files=names)
-
-
-def _unsafe_name(name: str, reason: str) -> ManifestRefused:
-    message = f"The ZIP holds the file name {shown(name)}, which {reason}."
-    fix = "Make the ZIP again from inside the folder, with names below it only."
-    return ManifestRefused(Code.ARCHIVE_UNSAFE, message, fix, files=[name])
 
 
 _FIX_AGAIN = "Make the ZIP again, and upload it again if it was cut short on the way."

@@ -10,7 +10,7 @@ from batches.manifests import charsets, sniffing
 from batches.manifests.limits import Limits
 from batches.manifests.problems import Code, Unfit, megabytes, shown
 
-_PLACEHOLDER = re.compile(r"\{{2,3}\s{0,9}[#/&>^]?\s{0,9}[A-Za-z_@][\w.@\-\[\]\s|:\"'()=]{0,200}?\}{2}")
+_PLACEHOLDER = re.compile(r"\{\{\{?\s{0,9}[#/&>^]?\s{0,9}[A-Za-z_@][\w.@\-\[\]\s|:\"'()=]{0,200}?\}\}")
 _INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
 
 

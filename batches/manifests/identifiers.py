@@ -39,11 +39,22 @@ def normalised(value: JsonValue) -> str:
     return _checked_length(text)
 
 
+def visible_key(business_id: str) -> str:
+    """Equal for ids that differ in invisible characters only."""
+    if business_id.isascii():
+        return business_id
+    seen = "".join(character for character in business_id if unicodedata.category(character) != "Cf")
+    return unicodedata.normalize("NFC", seen)
+
+
+def has_invisible(business_id: str) -> bool:
+    """Whether a zero-width, direction or other format character stands inside the id."""
+    return not business_id.isascii() and any(unicodedata.category(character) == "Cf" for character in business_id)
+
+
 def look_alike_key(business_id: str) -> str:
     """Equal for ids that file systems or eyes take for the same (case, width, invisible characters)."""
-    folded = unicodedata.normalize("NFKC", business_id).casefold()
-    seen = "".join(character for character in folded if unicodedata.category(character) != "Cf")
-    return unicodedata.normalize("NFC", seen)
+    return visible_key(unicodedata.normalize("NFKC", business_id).casefold())
 
 
 def _from_number(value: Number) -> str:

@@ -244,9 +244,9 @@ def _record_conflict(findings: Findings, planned: PlannedRow) -> None:
         f"The id {shown(row.business_id)} already stands for another document "
         f"(version {planned.version_number}); this row's content or options differ from it."
     )
-    place = Place(row.position, row.line, row.character, row.business_id, message)
     fix = (
         "Give the document an id of its own, or choose “make new versions” "
         "(--on-conflict new-version) to render it as the next version."
     )
-    findings.row_error(Code.ID_CONTENT_CONFLICT, "id", place, fix)
+    place = Place(row.position, row.line, row.character, row.business_id, message, fix)
+    findings.row_error(Code.ID_CONTENT_CONFLICT, "id", place)

@@ -69,6 +69,7 @@ class Place:
     """1-based character in that line; None for JSONL, where the line says enough."""
     business_id: str | None
     message: str
+    fix: str
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -77,6 +78,7 @@ class Place:
             "character": self.character,
             "id": self.business_id,
             "message": self.message,
+            "fix": self.fix,
         }
 
 
@@ -93,7 +95,7 @@ class Problem:
     rows: tuple[int, ...]
     """0-based positions of all rows concerned, ascending; empty for a problem of the upload."""
     places: tuple[Place, ...]
-    """The first `Limits.max_places` of them with line and own message."""
+    """The first `Limits.max_places` of them with line and own sentences; `message` and `fix` are the first's."""
     files: tuple[str, ...] = ()
     """Names of files concerned, the first `Limits.max_places`."""
 
@@ -163,6 +165,9 @@ class ManifestRefused(Exception):
         }
 
 
+_MOST_GROUPS = 200
+
+
 @dataclass(slots=True)
 class _Group:
     code: Code
@@ -198,16 +203,14 @@ class Findings:
         self.invalid_rows: set[int] = set()
         """Positions of the rows that have at least one error."""
 
-    def row_error(self, code: Code, column: str | None, place: Place, fix: str, *, related: Iterable[int] = ()) -> None:
+    def row_error(self, code: Code, column: str | None, place: Place, *, related: Iterable[int] = ()) -> None:
         """Record an error of one row; `related` are positions of other rows that share the blame."""
         concerned = {place.position, *related}
         self.invalid_rows |= concerned
-        self._add(self._errors, code, column, place, fix, concerned)
+        self._add(self._errors, code, column, place, concerned)
 
-    def row_warning(
-        self, code: Code, column: str | None, place: Place, fix: str, *, related: Iterable[int] = ()
-    ) -> None:
-        self._add(self._warnings, code, column, place, fix, {place.position, *related})
+    def row_warning(self, code: Code, column: str | None, place: Place, *, related: Iterable[int] = ()) -> None:
+        self._add(self._warnings, code, column, place, {place.position, *related})
 
     def upload_error(self, code: Code, message: str, fix: str, files: Iterable[str] = ()) -> None:
         """Record an error that belongs to no row."""
@@ -228,10 +231,11 @@ class Findings:
         code: Code,
         column: str | None,
         place: Place,
-        fix: str,
         concerned: set[int],
     ) -> None:
-        group = groups.setdefault((code, column), _Group(code, column, fix, place.message))
+        if len(groups) >= _MOST_GROUPS and (code, column) not in groups:
+            column = None  # every row has a key of its own making: one group for them all
+        group = groups.setdefault((code, column), _Group(code, column, place.fix, place.message))
         group.count += 1
         group.rows |= concerned
         if len(group.places) < self._max_places:

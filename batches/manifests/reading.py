@@ -98,7 +98,8 @@ def _parsed(position: int, span: Span, form: Format, checker: RowChecker, limits
         checker.refuse_size(position, span, message)
         return None
     try:
-        jsonrows.check_depth(span.raw, limits.max_depth)
+        if form == "jsonl":  # a list was measured while its rows were cut out
+            jsonrows.check_depth(span.raw, limits.max_depth)
         return jsonrows.parse(span.raw)
     except jsonrows.TooDeep:
         message = f"Line {span.line}: brackets are nested more than {limits.max_depth} deep."

@@ -6,26 +6,18 @@ upload: the files it may read come in.
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import IO
-from urllib.parse import urlsplit
 
-from batches.manifests import contents, evidence, identifiers, keys, options
+from batches.manifests import contents, evidence, identifiers, keys, options, values
 from batches.manifests.contents import Content
-from batches.manifests.jsonrows import JsonValue, Number, Span, parse, plain
+from batches.manifests.jsonrows import JsonValue, Span, parse
 from batches.manifests.limits import Limits
 from batches.manifests.manifest import ManifestRow, SourceKind, fingerprint_of_digest
 from batches.manifests.problems import Code, Findings, ManifestRefused, Place, Unfit, shown
 from batches.manifests.source import Files
-
-_MAX_FILENAME_CHARACTERS = 200
-_MAX_URL_CHARACTERS = 2_048
-_MAX_META_CHARACTERS = 10_000
-_MARKDOWN_PATH = re.compile(r"\s*[^\s<>#*]+\.(md|markdown)\s*\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +43,26 @@ class _Report:
 
     def error(self, code: Code, column: str | None, message: str, fix: str, *others: int) -> None:
         self.failed = True
-        self.findings.row_error(code, column, self._place(message), fix, related=others)
+        self.findings.row_error(code, column, self._place(message, fix), related=others)
 
     def warning(self, code: Code, column: str | None, message: str, fix: str, *others: int) -> None:
-        self.findings.row_warning(code, column, self._place(message), fix, related=others)
+        self.findings.row_warning(code, column, self._place(message, fix), related=others)
 
-    def unfit(self, column: str, subject: str, reason: Unfit) -> None:
-        self.error(reason.code, column, f"{subject} {reason.message}", reason.fix)
+    def unfit(self, column: str, reason: Unfit, subject: str = "") -> None:
+        """Note why a value cannot be used; a `subject` is what the reason's sentence goes on about."""
+        message = f"{subject} {reason.message}" if subject else reason.message
+        self.error(reason.code, column, message, reason.fix)
+
+    def named(self, what: str) -> str:
+        """`what`, with the row's id where it has one."""
+        return f"{what} of {shown(self.business_id)}" if self.business_id else f"{what} of this row"
 
     @property
     def character(self) -> int | None:
         return self.span.character if self.has_characters else None
 
-    def _place(self, message: str) -> Place:
-        return Place(self.position, self.span.line, self.character, self.business_id, message)
+    def _place(self, message: str, fix: str) -> Place:
+        return Place(self.position, self.span.line, self.character, self.business_id, message, fix)
 
 
 @dataclass(slots=True)
@@ -79,7 +77,7 @@ class RowChecker:
     """Whether a place is line and character (a JSON list) or the line alone (JSONL)."""
     used_files: set[str] = field(default_factory=set)
     """Names of all files that some row named."""
-    _ids: dict[str, int] = field(default_factory=dict)
+    _ids: dict[str, tuple[str, int]] = field(default_factory=dict)
     _look_alikes: dict[str, tuple[str, int]] = field(default_factory=dict)
     _filenames: dict[str, int] = field(default_factory=dict)
     _checked_files: dict[str, Content | Unfit] = field(default_factory=dict)
@@ -143,21 +141,29 @@ class RowChecker:
             report.error(reason.code, "id", reason.message, fix)
             return None
         report.business_id = business_id
-        first = self._ids.setdefault(business_id, report.position)
-        if first != report.position:
-            message = f"The id {shown(business_id)} stands at positions {first} and {report.position}."
-            report.error(Code.DUPLICATE_ID, "id", message, "Give each document an id of its own.", first)
-            return business_id
-        key = identifiers.look_alike_key(business_id)
-        other, other_position = self._look_alikes.setdefault(key, (business_id, report.position))
-        if other != business_id:
-            message = (
-                f"The ids {shown(other)} (position {other_position}) and {shown(business_id)} "
-                f"(position {report.position}) differ only in case or in how a letter is encoded."
-            )
-            fix = "They are kept as two documents; give them clearer ids if that is not meant."
-            report.warning(Code.DUPLICATE_ID_CASEFOLD, "id", message, fix, other_position)
+        if identifiers.has_invisible(business_id):
+            message = f"The id {shown(business_id)} holds an invisible character."
+            report.warning(Code.BAD_ID, "id", message, "Remove it, or nobody will find the document by its id.")
+        self._compare_ids(business_id, report)
         return business_id
+
+    def _compare_ids(self, business_id: str, report: _Report) -> None:
+        """Note an id that an earlier row has, or one that only looks different to a machine."""
+        here = (business_id, report.position)
+        earlier, position = self._ids.setdefault(identifiers.visible_key(business_id), here)
+        if position != report.position:
+            message = f"The id {shown(business_id)} stands at positions {position} and {report.position}."
+            if earlier != business_id:
+                both = _both_ids(earlier, position, business_id, report.position)
+                message = f"{both} look the same: an invisible character is all the difference."
+            report.error(Code.DUPLICATE_ID, "id", message, "Give each document an id of its own.", position)
+            return
+        other, position = self._look_alikes.setdefault(identifiers.look_alike_key(business_id), here)
+        if other != business_id:
+            both = _both_ids(other, position, business_id, report.position)
+            message = f"{both} differ only in case or in how a letter is encoded."
+            fix = "They are kept as two documents; give them clearer ids if that is not meant."
+            report.warning(Code.DUPLICATE_ID_CASEFOLD, "id", message, fix, position)
 
     def _check_text(self, row: dict[str, JsonValue], report: _Report) -> None:
         """No NUL and no half character anywhere: PostgreSQL stores neither."""
@@ -176,27 +182,29 @@ class RowChecker:
             return None
         key = given[0]
         value = row[key]
-        if not isinstance(value, str) or isinstance(value, Number):
+        if not isinstance(value, str) or not values.is_text(value):
             report.error(Code.WRONG_TYPE, key, f"{key} has to be text.", "Write it in quotes.")
             return None
         if key == "url":
             return self._url(value, report)
-        if key == "html" and not is_markup(value):
+        if key == "html" and not values.is_markup(value):
             return self._file(value, report)
         return self._inline(key, value, span, report)
 
     def _inline(self, key: str, value: str, span: Span, report: _Report) -> _Document | None:
-        if key == "markdown" and _MARKDOWN_PATH.match(value):
-            message = f"markdown holds {shown(value.strip())}, which looks like a path."
-            report.error(Code.MISSING_FILE, key, message, "markdown is always the text itself: put it there.")
+        try:
+            if key == "markdown":
+                values.check_markdown(value)
+        except Unfit as reason:
+            report.unfit(key, reason)
             return None
         try:
             content, _ = contents.checked_text(value, self.limits)
         except Unfit as reason:
-            report.unfit(key, f"The {key} of this row", reason)
+            report.unfit(key, reason, report.named(f"The {key}"))
             return None
         _warn_of_placeholder(key, content, report)
-        read = partial(_inline_content, self.manifest, span, key, content.raw_sha256, self.limits)
+        read = partial(_inline_content, self.manifest, span.start, span.size, key, content.raw_sha256, self.limits)
         return _Document("markdown" if key == "markdown" else "html", content, None, read)
 
     def _file(self, path: str, report: _Report) -> _Document | None:
@@ -206,12 +214,12 @@ class RowChecker:
         try:
             name = self.files.locate(path.strip())
         except Unfit as reason:
-            report.unfit("html", f"The path {shown(path)}", reason)
+            report.unfit("html", reason, report.named(f"The path {shown(path)}"))
             return None
         self.used_files.add(name)
         facts = self._file_facts(name)
         if isinstance(facts, Unfit):
-            report.unfit("html", f"The file {shown(name)}", facts)
+            report.unfit("html", facts, report.named(f"The file {shown(name)}"))
             return None
         _warn_of_placeholder("html", facts, report)
         read = partial(_file_content, self.files, name, facts.raw_sha256, self.limits)
@@ -227,57 +235,37 @@ class RowChecker:
         return self._checked_files[name]
 
     def _url(self, value: str, report: _Report) -> _Document | None:
-        url = value.strip()
-        complaint = _url_complaint(url)
-        if complaint:
-            fix = "Give a full address such as https://example.com/report."
-            report.error(Code.BAD_URL, "url", f"The url {shown(url)} {complaint}.", fix)
+        try:
+            address = values.url(value)
+            content, text = contents.checked_text(address, self.limits)
+        except Unfit as reason:
+            report.unfit("url", reason)
             return None
-        content, text = contents.checked_text(url, self.limits)
         return _Document("url", content, None, lambda: (text.encode(), text))
 
     def _filename(self, value: JsonValue, report: _Report) -> str:
-        if value is None:
+        try:
+            name = values.filename(value)
+        except Unfit as reason:
+            report.unfit("filename", reason)
             return ""
-        if not isinstance(value, str) or isinstance(value, Number):
-            report.error(Code.BAD_FILENAME, "filename", "filename has to be text.", "Write it in quotes.")
-            return ""
-        name = unicodedata.normalize("NFC", value.strip())
-        complaint = _filename_complaint(name)
-        if complaint:
-            report.error(Code.BAD_FILENAME, "filename", f"The filename {shown(name)} {complaint}.", _FIX_FILENAME)
-            return ""
-        first = self._filenames.setdefault(name.casefold(), report.position)
+        first = self._filenames.setdefault(name.casefold(), report.position) if name else report.position
         if first != report.position:
             message = f"The filename {shown(name)} stands at positions {first} and {report.position}."
             fix = "A number is added when both are downloaded together; give each a name of its own to avoid that."
             report.warning(Code.FILENAME_COLLISION, "filename", message, fix, first)
         return name
 
-    def _meta(self, value: JsonValue, report: _Report) -> dict[str, str | int | float | bool | None]:
-        if value is None:
+    def _meta(self, value: JsonValue, report: _Report) -> dict[str, values.MetaValue]:
+        try:
+            return values.meta(value)
+        except Unfit as reason:
+            report.unfit("meta", reason)
             return {}
-        fix = 'Write meta as {"customer": "C-7", "year": 2026}.'
-        if not isinstance(value, dict):
-            report.error(Code.WRONG_TYPE, "meta", "meta has to be an object.", fix)
-            return {}
-        meta = {}
-        for key, item in value.items():
-            kept = plain(item)
-            if isinstance(kept, list | dict) or (isinstance(item, Number) and isinstance(kept, str)):
-                message = f"meta.{shown(key, 40)[1:-1]} has to be text, a number, true, false or null."
-                report.error(Code.WRONG_TYPE, keys.column(f"meta.{key}"), message, fix)
-            else:
-                meta[key] = kept
-        if sum(len(key) + len(str(item)) for key, item in meta.items()) > _MAX_META_CHARACTERS:
-            message = f"meta has more than {_MAX_META_CHARACTERS:,} characters."
-            report.error(Code.WRONG_TYPE, "meta", message, "Keep only what you need to find the document again.")
-        return meta
 
 
-def is_markup(value: str) -> bool:
-    """Whether `html` is the document itself: it starts with `<` after white space and a byte-order mark."""
-    return value.lstrip("\ufeff \t\r\n\f\v\u00a0\u2028\u2029\u0085").startswith("<")
+def _both_ids(one: str, position: int, other: str, other_position: int) -> str:
+    return f"The ids {shown(one)} (position {position}) and {shown(other)} (position {other_position})"
 
 
 def _warn_of_placeholder(key: str, content: Content, report: _Report) -> None:
@@ -286,37 +274,11 @@ def _warn_of_placeholder(key: str, content: Content, report: _Report) -> None:
         report.warning(Code.UNRESOLVED_PLACEHOLDER, key, message, "Fill it in, unless it is meant to be printed so.")
 
 
-def _url_complaint(url: str) -> str | None:
-    if len(url) > _MAX_URL_CHARACTERS:
-        return f"is longer than {_MAX_URL_CHARACTERS:,} characters"
-    if not url.isprintable() or " " in url:
-        return "holds a space or an invisible character"
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-        _ = parts.port
-    except ValueError:
-        return "is not a web address"
-    if parts.scheme not in {"http", "https"} or not host:
-        return "is not a web address"
-    return "holds a user name or password" if "@" in parts.netloc else None
-
-
-def _filename_complaint(name: str) -> str | None:
-    if not name or name in {".", ".."}:
-        return "is no name"
-    if len(name) > _MAX_FILENAME_CHARACTERS:
-        return f"has {len(name):,} characters; {_MAX_FILENAME_CHARACTERS} are allowed"
-    if "/" in name or "\\" in name:
-        return "holds a slash"
-    if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in name):
-        return "holds a control character"
-    return None
-
-
-def _inline_content(manifest: IO[bytes], span: Span, key: str, raw_sha256: str, limits: Limits) -> tuple[bytes, str]:
-    manifest.seek(span.start)
-    raw = manifest.read(span.size)
+def _inline_content(
+    manifest: IO[bytes], start: int, size: int, key: str, raw_sha256: str, limits: Limits
+) -> tuple[bytes, str]:
+    manifest.seek(start)
+    raw = manifest.read(size)
     try:
         row = parse(raw.strip(b" \t\r\n")).value
         value = row[key] if isinstance(row, dict) else None
@@ -345,4 +307,3 @@ def _changed(what: str) -> ManifestRefused:
 
 
 _FIX_ROW = 'Write each row as {"id": "A-1", "html": "a-1.html"}.'
-_FIX_FILENAME = "Use a plain name such as invoice-2026-001.pdf."

@@ -33,6 +33,8 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"MZ\x90\x00", "a program"),
 )
 
+_FIRST_BYTES = frozenset(magic[:1] for magic, _ in _MAGIC)
+
 BOMS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16 LE, whose mark it starts with
@@ -45,9 +47,10 @@ BOMS: tuple[tuple[bytes, str], ...] = (
 
 def looks_like(head: bytes) -> str | None:
     """What `head` starts like, with its article (`a PDF`), None for what may be text."""
-    for magic, name in _MAGIC:
-        if head.startswith(magic):
-            return name
+    if head[:1] in _FIRST_BYTES:
+        for magic, name in _MAGIC:
+            if head.startswith(magic):
+                return name
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
         return "a WebP image"
     if bom_encoding(head) is None and _is_utf16_without_bom(head):
