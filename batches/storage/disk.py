@@ -43,6 +43,7 @@ class DiskStore:
         #: Folders whose own entry in their parent is known to be on the disk. Only ever a shortcut, so without a lock
         #: (which a fork could leave locked): what is missing in it is synced once more.
         self._synced: set[Path] = set()
+        self._seen = False
 
     def put(self, key: str, source: Path | BinaryIO) -> StoredObject:
         if isinstance(source, Path):
@@ -124,8 +125,11 @@ class DiskStore:
 
     def ready(self) -> None:
         with _store_words(self.root):
-            self._make_root()
-            if not os.access(self.root / TEMPORARY, os.R_OK | os.W_OK | os.X_OK):
+            if self._seen:
+                self._require_marker()
+            elif not self.root.exists():
+                self._make_root()
+            if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
                 raise StoreDenied(f"The store's folder {self.root} is not writable for this process.")
             if shutil.disk_usage(self.root).free == 0:
                 raise StoreFull(f"No space is left in {self.root}.")
@@ -136,12 +140,14 @@ class DiskStore:
         return Path(self._files.path(checked_key(key)))
 
     def _make_root(self) -> None:
-        if (self.root / TEMPORARY) in self._synced and (self.root / TEMPORARY).is_dir():
-            return
+        """The root with its marker, made at the first write; never made again under a process that has seen it."""
+        if self._seen:
+            self._require_marker()
         self._make_folder(self.root / TEMPORARY)
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self.root / MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             _sync_folder(self.root)
+        self._seen = True
 
     def _require_marker(self) -> None:
         """Before anything is called missing: an unmounted volume must not look like a store without files."""
@@ -149,6 +155,7 @@ class DiskStore:
             raise StoreUnavailable(
                 f"The folder {self.root} is not the store (it has no {MARKER} file). Is its volume mounted?"
             )
+        self._seen = True
 
     def _temporary_file(self) -> Path:
         handle, name = tempfile.mkstemp(dir=self.root / TEMPORARY)  # mode 0600
