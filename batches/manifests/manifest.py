@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import IO, TYPE_CHECKING, Any, Literal, Self
 
 from batches.manifests.limits import Limits
 from batches.manifests.problems import Problem
@@ -110,6 +110,8 @@ class Manifest:
     errors: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
     limits: Limits
+    upload: IO[bytes] = field(repr=False, compare=False)
+    """What was handed over, byte for byte and seekable: the ZIP, else the manifest itself."""
     _resources: ExitStack = field(repr=False, compare=False)
 
     @property

@@ -66,6 +66,7 @@ def read(upload: source.ManifestSource, limits: Limits | None = None) -> Manifes
             errors=findings.errors(),
             warnings=findings.warnings(),
             limits=limits,
+            upload=opened.upload,
             _resources=stack.pop_all(),
         )
 

@@ -35,21 +35,23 @@ def artifact_key(workspace_slug: str, business_id: str, number: int) -> str:
     return f"{_document(workspace_slug, business_id)}/v{_positive(number)}.pdf"
 
 
-def input_key(workspace_slug: str, business_id: str, number: int) -> str:
-    """The exact input of version `number` of a document, where it is too large for its row."""
-    return f"{_document(workspace_slug, business_id)}/v{_positive(number)}.input"
+def input_key(workspace_slug: str, business_id: str, sha256: str) -> str:
+    """The exact input of a document's version, where it is too large for its row.
+
+    Named by its digest, not by the version's number: of two uploads that race for one number, the loser must not
+    have written over the winner's input.
+    """
+    return f"{_document(workspace_slug, business_id)}/input-{_digest(sha256)}"
 
 
-def request_key(workspace_slug: str, business_id: str, number: int, sequence: int) -> str:
-    """The exact request bytes of one submission, where they are too large for its row."""
-    return f"{_document(workspace_slug, business_id)}/v{_positive(number)}.request-{_positive(sequence)}"
+def request_key(workspace_slug: str, business_id: str, sha256: str) -> str:
+    """The exact request bytes of a submission, where they are too large for its row; named by their digest."""
+    return f"{_document(workspace_slug, business_id)}/request-{_digest(sha256)}"
 
 
 def manifest_key(workspace_slug: str, sha256: str) -> str:
     """An uploaded manifest, by the hex SHA-256 of its bytes."""
-    if not re.fullmatch(r"[0-9a-f]{64}", sha256):
-        raise ValueError("a manifest is named by the 64 hex digits of its SHA-256")
-    return f"{_workspace(workspace_slug)}/manifests/{sha256}"
+    return f"{_workspace(workspace_slug)}/manifests/{_digest(sha256)}"
 
 
 def upload_key(workspace_slug: str, token: str) -> str:
@@ -68,6 +70,12 @@ def _workspace(slug: str) -> str:
     if not _SLUG.fullmatch(slug):
         raise ValueError(f"not a workspace slug: {slug[:80]!r}")
     return slug
+
+
+def _digest(sha256: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{64}", sha256):
+        raise ValueError("named by the 64 hex digits of a SHA-256")
+    return sha256
 
 
 def _positive(number: int) -> int:

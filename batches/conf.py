@@ -1,0 +1,79 @@
+"""Every constant of the engine and its limits, typed, with the reason for its value. Imports nothing of `batches`.
+
+What an owner may change comes from the environment through `relaypdf_site/settings.py`; what an account may change
+lies on its row. The rest stands here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EngineConf:
+    """Durations are seconds. `batches/checks.py` proves that they fit each other and django-q2's settings."""
+
+    #: A killed pump's jobs are claimed again after this long; renewed three times within it.
+    lease_seconds: float = 15.0
+    renew_seconds: float = 5.0
+    #: A pump ends by itself long before django-q2's `timeout`, which would kill it at any bytecode.
+    pump_budget_seconds: float = 40.0
+    #: A pump without work gives its worker back.
+    pump_idle_seconds: float = 2.0
+    #: With one worker, a pump makes room this soon when another task waits.
+    pump_yield_seconds: float = 5.0
+    claim_interval_seconds: float = 0.25
+    account_refresh_seconds: float = 1.0
+    #: Outcomes are written together when this many wait, or the oldest has waited this long.
+    flush_rows: int = 100
+    flush_seconds: float = 0.03
+    #: Most jobs that one pump holds in memory.
+    held_most: int = 1000
+    submit_threads: int = 16
+    poll_threads: int = 16
+    fetch_threads: int = 6
+
+    connect_timeout: float = 5.0
+    #: Budget + this + connect stays under django-q2's `timeout`.
+    read_timeout: float = 20.0
+    #: Time that must be left of a lease when bytes leave.
+    lease_margin_seconds: float = 3.0
+
+    #: Slots are given out at most this far ahead: what a killed pump can waste.
+    slot_horizon_seconds: float = 0.5
+    #: A slot missed by more than the larger of these is given up, never caught up with.
+    slot_late_seconds: float = 0.008
+    slot_late_share: float = 0.04
+    #: Added to every window so that two slots exactly one window apart cannot arrive closer than that.
+    window_margin_seconds: float = 0.25
+
+    submit_tries_most: int = 6
+    backoff_first_seconds: float = 1.0
+    backoff_most_seconds: float = 60.0
+    #: Transport failures in a row that hold an account as unreachable, and the pace of its probes.
+    unreachable_after: int = 3
+    probe_first_seconds: float = 2.0
+    probe_most_seconds: float = 30.0
+    #: Skew that is added to a provider's Retry-After, and the longest that is believed.
+    retry_after_skew_seconds: float = 0.5
+    retry_after_most_seconds: float = 3600.0
+
+    poll_growth: float = 1.6
+    #: How often a submission that is in doubt is looked at while its account is held.
+    poll_held_seconds: float = 10.0
+    #: resend_until = first send + key retention - the larger of these.
+    resend_margin_seconds: float = 60.0
+    resend_margin_share: float = 0.10
+
+    #: Downloads that gave no usable PDF before the job fails as bad_output.
+    bad_output_fetches: int = 3
+    #: How long a finished job's file is believed to live where the provider names no end.
+    link_lifetime_seconds: float = 24 * 3600
+    download_bytes_most: int = 256 * 1024**2
+    pdf_check_seconds: float = 20.0
+
+    #: Inputs and request bodies up to this size lie in the row, larger ones in the store.
+    inline_bytes_most: int = 64 * 1024
+
+
+ENGINE = EngineConf()

@@ -1,0 +1,347 @@
+"""What a step's outcome changes, as one value, and the grouped write of many of them.
+
+Judging is pure (`submission`, `polling`, `collection`); writing is here, and only here do a step's results meet the
+database. One group is one short transaction; a group that fails for its data is repeated one by one, so that a bad
+row parks itself and never stops the others.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from django.db import DataError, IntegrityError, transaction
+
+from batches.engine import alerts, bulk, health, pacing, transitions
+from batches.engine.claims import Claim
+from batches.engine.transitions import Move
+from batches.models import (
+    AlertKind,
+    Artifact,
+    Exchange,
+    FailureClass,
+    HoldReason,
+    Job,
+    JobState,
+    Lane,
+    Submission,
+)
+from batches.providers.base import ExchangeFacts
+
+log = logging.getLogger(__name__)
+
+
+class FollowStep(enum.Enum):
+    """What the pump does next with a job that it keeps."""
+
+    POLL = "poll"
+    FETCH = "fetch"
+
+
+@dataclass(frozen=True)
+class Follow:
+    step: FollowStep
+    due_at: datetime
+
+
+@dataclass(frozen=True)
+class AccountEffect:
+    """What an answer says about the account."""
+
+    hold: HoldReason | None = None
+    cool_down_until: datetime | None = None
+    cool_down_lane: Lane = Lane.SUBMIT
+    transport_failure: bool = False
+    reached: bool = False
+    words: str = ""
+
+
+NO_EFFECT = AccountEffect()
+
+
+@dataclass(frozen=True)
+class ArtifactFacts:
+    """A PDF that lies in the store, verified."""
+
+    submission_id: int
+    storage_key: str
+    sha256: str
+    byte_count: int
+    page_count: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """One outcome, judged. Without `follow` the job's lease is given back.
+
+    `after` is the claim as it stands when the write has succeeded. `job_fields` are written without a move.
+    """
+
+    claim: Claim
+    at: datetime
+    move: Move | None = None
+    job_fields: Mapping[str, Any] = field(default_factory=dict)
+    submission_id: int | None = None
+    submission_fields: Mapping[str, Any] = field(default_factory=dict)
+    exchanges: tuple[tuple[ExchangeFacts, int | None], ...] = ()
+    artifact: ArtifactFacts | None = None
+    effect: AccountEffect = NO_EFFECT
+    alert: tuple[AlertKind, str] | None = None
+    after: Claim | None = None
+    follow: Follow | None = None
+
+
+def write(changes: Sequence[Change], *, now: datetime) -> set[int]:
+    """Write all changes, in order for each job. Returns the jobs whose claim had gone stale.
+
+    What a stale holder learned is still kept: exchanges always, a provider job id on its own submission.
+    """
+    stale: set[int] = set()
+    for group in _rounds(changes):
+        try:
+            with transaction.atomic():
+                stale |= _write_group(group, now=now)
+        except (DataError, IntegrityError, ValueError):
+            log.exception("a grouped write failed; its rows are written one by one")
+            stale |= _write_one_by_one(group, now=now)
+    _apply_effects(changes, now=now)
+    return stale
+
+
+def _rounds(changes: Sequence[Change]) -> list[list[Change]]:
+    """Split so that no job stands twice in one group; a job's own order is kept."""
+    rounds: list[list[Change]] = []
+    seen: dict[int, int] = defaultdict(int)
+    for change in changes:
+        index = seen[change.claim.job_id]
+        seen[change.claim.job_id] += 1
+        if index == len(rounds):
+            rounds.append([])
+        rounds[index].append(change)
+    return rounds
+
+
+def _write_one_by_one(group: Sequence[Change], *, now: datetime) -> set[int]:
+    stale: set[int] = set()
+    for change in group:
+        try:
+            with transaction.atomic():
+                stale |= _write_group([change], now=now)
+        except (DataError, IntegrityError, ValueError) as error:
+            log.exception("job %s is parked: its outcome cannot be written", change.claim.job_id)
+            owner = _owner_of_id(change)
+            words = f"Its outcome could not be stored ({type(error).__name__}); the log has the trace."
+            failure_class = FailureClass.UNKNOWN_OUTCOME if owner else FailureClass.INTERNAL
+            parked = parking(change.claim, owner or words, failure_class=failure_class, now=now)
+            with transaction.atomic():
+                _write_group([parked], now=now)
+            stale.add(change.claim.job_id)
+    return stale
+
+
+def _write_group(group: Sequence[Change], *, now: datetime) -> set[int]:
+    _record_ids(group, now=now)
+    moves = []
+    for change in group:
+        if change.move is None:
+            continue
+        lease = {} if change.follow else {"lease_owner": None, "lease_until": None}
+        moves.append(replace(change.move, fields={**change.move.fields, **lease}))
+    moved = transitions.move_many(moves, now=now)
+    kept = _write_unmoved([change for change in group if change.move is None])
+    alive = moved | kept
+    stale = {change.claim.job_id for change in group} - alive
+    for change in group:
+        if change.claim.job_id in stale:
+            _note_stale(change, now=now)
+    current = [change for change in group if change.claim.job_id in alive]
+    _update_submissions(current)
+    Artifact.objects.bulk_create(
+        Artifact(
+            version_id=change.claim.version_id,
+            submission_id=change.artifact.submission_id,
+            storage_key=change.artifact.storage_key,
+            sha256=change.artifact.sha256,
+            byte_count=change.artifact.byte_count,
+            page_count=change.artifact.page_count,
+            stored_at=now,
+            verified_at=now,
+        )
+        for change in current
+        if change.artifact is not None
+    )
+    _record_exchanges(group)
+    saved = [change.claim.job_id for change in current if change.artifact is not None]
+    if saved:
+        alerts.close_for_jobs(saved, now=now)
+    for change in current:
+        if change.alert:
+            alerts.open_for_job(change.claim.job_id, *change.alert, now=now)
+    return stale
+
+
+def _write_unmoved(group: Sequence[Change]) -> set[int]:
+    """Facts without a change of state, under the same fencing."""
+    by_columns: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+    for change in group:
+        fields = dict(change.job_fields)
+        if not change.follow:
+            fields |= {"lease_owner": None, "lease_until": None}
+        row = {"pk": change.claim.job_id, "guard:fencing_token": change.claim.token, **fields}
+        by_columns[tuple(sorted(fields))].append(row)
+    kept: set[int] = set()
+    for columns, rows in by_columns.items():
+        if columns:
+            kept |= bulk.guarded_update(Job, rows, guard=("fencing_token",))
+        else:
+            tokens = {row["pk"]: row["guard:fencing_token"] for row in rows}
+            found = Job.objects.filter(pk__in=tokens).values_list("pk", "fencing_token")
+            kept |= {pk for pk, token in found if tokens[pk] == token}
+    return kept
+
+
+def _record_ids(group: Sequence[Change], *, now: datetime) -> None:
+    """Put each provider job id on its own submission, whatever became of the claim: an id is never dropped.
+
+    An id that another submission of the account owns would break the database's rule; the job becomes unknown
+    instead, and both are named.
+    """
+    arrived = [change for change in group if change.submission_fields.get("provider_job_id")]
+    if not arrived:
+        return
+    known = dict(
+        Submission.objects.filter(pk__in=[change.submission_id for change in arrived]).values_list(
+            "pk", "provider_job_id"
+        )
+    )
+    rows = []
+    for change in arrived:
+        assert change.submission_id is not None
+        new_id = change.submission_fields["provider_job_id"]
+        if known.get(change.submission_id) is None:
+            rows.append(
+                {
+                    "pk": change.submission_id,
+                    "provider_job_id": new_id,
+                    "accepted_at": change.submission_fields["accepted_at"],
+                    "in_doubt": False,
+                }
+            )
+        elif known[change.submission_id] != new_id:
+            words = "The provider answered the same key with another job. Both may be billed; compare them there."
+            alerts.open_for_job(change.claim.job_id, AlertKind.SURPLUS, words, now=now)
+            transitions.record_ignored(
+                change.claim.job_id, change.claim.state, reason="second_id_for_one_key", words=words, now=now
+            )
+    if rows:
+        bulk.guarded_update(Submission, rows)
+
+
+def _update_submissions(group: Sequence[Change]) -> None:
+    by_columns: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+    for change in group:
+        fields = {
+            name: value
+            for name, value in change.submission_fields.items()
+            if name not in ("provider_job_id", "accepted_at")
+        }
+        if fields:
+            by_columns[tuple(sorted(fields))].append({"pk": change.submission_id, **fields})
+    for rows in by_columns.values():
+        bulk.guarded_update(Submission, rows)
+
+
+def _record_exchanges(group: Sequence[Change]) -> None:
+    Exchange.objects.bulk_create(
+        Exchange(
+            account_id=change.claim.account_id,
+            job_id=change.claim.job_id,
+            submission_id=submission_id,
+            kind=facts.kind,
+            at=facts.started_at,
+            duration_ms=max(0, facts.duration_ms),
+            status=facts.status,
+            error_class=facts.error_class[:40],
+            request=dict(facts.request),
+            response=dict(facts.response),
+        )
+        for change in group
+        for facts, submission_id in change.exchanges
+    )
+
+
+def _note_stale(change: Change, *, now: datetime) -> None:
+    state = JobState(Job.objects.values_list("state", flat=True).get(pk=change.claim.job_id))
+    reason = change.move.reason if change.move else "facts"
+    transitions.record_ignored(
+        change.claim.job_id,
+        state,
+        reason="stale_write_refused",
+        words=f"A worker whose lease had run out reported “{reason}”; its write was refused.",
+        now=now,
+    )
+
+
+def _owner_of_id(change: Change) -> str:
+    """Which other submission owns the provider job id that this change brought, in words; empty when none does."""
+    new_id = change.submission_fields.get("provider_job_id")
+    if not new_id:
+        return ""
+    other = (
+        Submission.objects.filter(account_id=change.claim.account_id, provider_job_id=new_id)
+        .exclude(pk=change.submission_id or 0)
+        .select_related("job__version__document")
+        .first()
+    )
+    if other is None:
+        return ""
+    return (
+        f"The provider answered with the job of another document ({other.job.version}); "
+        f"{change.claim.business_id} may or may not exist there."
+    )
+
+
+def parking(claim: Claim, words: str, *, now: datetime, failure_class: FailureClass = FailureClass.INTERNAL) -> Change:
+    """The job stops where a person sees it. What may have been sent is unknown, never failed."""
+    maybe_sent = claim.state is JobState.SUBMITTING
+    kind = AlertKind.INTERNAL if failure_class is FailureClass.INTERNAL else AlertKind.UNKNOWN_OUTCOME
+    needs_alert = maybe_sent or failure_class is FailureClass.INTERNAL
+    return Change(
+        claim=claim,
+        at=now,
+        move=Move(
+            job_id=claim.job_id,
+            token=claim.token,
+            from_state=claim.state,
+            to_state=JobState.UNKNOWN if maybe_sent else JobState.FAILED,
+            reason="parked",
+            words=words,
+            fields={"failure_class": failure_class, "failure_code": "", "failure_words": words},
+        ),
+        alert=(kind, f"{claim.business_id}: {words}") if needs_alert else None,
+    )
+
+
+def _apply_effects(changes: Sequence[Change], *, now: datetime) -> None:
+    """What the answers say about their accounts, each account once and after the rows are safe."""
+    by_account: dict[int, list[AccountEffect]] = defaultdict(list)
+    for change in changes:
+        if change.effect != NO_EFFECT:
+            by_account[change.claim.account_id].append(change.effect)
+    for account_id, effects in by_account.items():
+        for effect in effects:
+            if effect.cool_down_until:
+                pacing.cool_down(account_id, effect.cool_down_lane, effect.cool_down_until)
+        holding = next((effect for effect in effects if effect.hold), None)
+        failures = [effect for effect in effects if effect.transport_failure]
+        if holding and holding.hold:
+            health.hold(account_id, reason=holding.hold, words=holding.words, now=now)
+        elif any(effect.reached for effect in effects):
+            health.note_reached(account_id)
+        elif failures:
+            health.note_transport_failures(account_id, len(failures), words=failures[-1].words, now=now)

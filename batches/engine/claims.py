@@ -1,0 +1,193 @@
+"""Claiming work: exclusive for a lease's length, with a fencing token that grows each time.
+
+A claim hands back frozen facts. Every later write repeats the token, so that whoever lost the lease can change
+nothing, however late it wakes up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import Exists, F, Max, OuterRef, Q, QuerySet
+from django.db.models.functions import Coalesce
+
+from batches.conf import ENGINE
+from batches.models import (
+    IN_FLIGHT_STATES,
+    BatchItem,
+    Job,
+    JobState,
+    ProviderAccount,
+    Submission,
+    SubmissionOutcome,
+)
+
+
+@dataclass(frozen=True)
+class OpenSubmission:
+    """The open submission of a claimed job, without its body."""
+
+    id: int
+    sequence: int
+    idempotency_key: str
+    route: str
+    request_sha256: str
+    body_key: str | None
+    try_count: int
+    in_doubt: bool
+    first_sent_at: datetime
+    resend_until: datetime | None
+    provider_job_id: str | None
+    result: dict[str, Any] | None = field(repr=False)
+
+    def with_result(self, result: dict[str, Any]) -> OpenSubmission:
+        return replace(self, result=result)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One job that this pump alone may work on until `lease_until`."""
+
+    job_id: int
+    token: int
+    state: JobState
+    account_id: int
+    workspace_id: int
+    workspace_slug: str
+    document_id: int
+    business_id: str
+    version_id: int
+    version_number: int
+    due_at: datetime
+    deadline_at: datetime | None
+    state_changed_at: datetime
+    poll_count: int
+    fetch_count: int
+    next_sequence: int
+    submission: OpenSubmission | None
+
+    def moved(self, state: JobState, **changes: Any) -> Claim:
+        return replace(self, state=state, **changes)
+
+
+def claim_due(
+    account: ProviderAccount, states: Sequence[JobState], *, owner: str, now: datetime, most: int
+) -> list[Claim]:
+    """Up to `most` due jobs of the account in `states`, oldest first, leased to `owner`.
+
+    Losing a race is not "no work": rows that another pump holds are skipped (PostgreSQL) or cannot be seen half
+    claimed (SQLite, where transactions are alone).
+    """
+    if most < 1:
+        return []
+    due = claimable(now).filter(account=account, state__in=states, due_at__lte=now)
+    if list(states) == [JobState.PENDING]:
+        due = due.filter(Exists(needed_items(OuterRef("version_id"))))
+    with transaction.atomic():
+        candidates = due.order_by("due_at", "id")
+        if connection.features.has_select_for_update_skip_locked:
+            candidates = candidates.select_for_update(skip_locked=True, of=("self",))
+        ids = list(candidates.values_list("id", flat=True)[:most])
+        if not ids:
+            return []
+        claimable(now).filter(id__in=ids, state__in=states).update(
+            lease_owner=owner,
+            lease_until=now + timedelta(seconds=ENGINE.lease_seconds),
+            fencing_token=F("fencing_token") + 1,
+        )
+        jobs = list(
+            Job.objects.filter(id__in=ids, lease_owner=owner)
+            .annotate(last_sequence=Coalesce(Max("submissions__sequence"), 0))
+            .select_related("version__document__workspace")
+            .defer("version__input_inline")
+            .order_by("due_at", "id")
+        )
+        submissions = _open_submissions([job.pk for job in jobs])
+    return [_claim(job, submissions.get(job.pk), job.last_sequence) for job in jobs]
+
+
+def claimable(now: datetime) -> QuerySet[Job]:
+    """Nobody holds it, or its holder's lease ran out."""
+    return Job.objects.filter(Q(lease_until=None) | Q(lease_until__lt=now))
+
+
+def needed_items(version_id: Any) -> QuerySet[BatchItem]:
+    """Live items of running, unpaused batches that need the version: only these make a pending job due."""
+    return BatchItem.objects.filter(
+        version_id=version_id, cancelled_at=None, batch__paused_at=None, batch__cancelled_at=None
+    )
+
+
+def in_flight(account_id: int) -> int:
+    """Jobs that are at the provider, by all that we know."""
+    return Job.objects.filter(account_id=account_id, state__in=IN_FLIGHT_STATES).count()
+
+
+def renew(owner: str, job_ids: Sequence[int], *, now: datetime) -> set[int]:
+    """Prolong the lease of the jobs that `owner` still holds; returns them. The others were lost."""
+    until = now + timedelta(seconds=ENGINE.lease_seconds)
+    held: set[int] = set()
+    for start in range(0, len(job_ids), 1000):
+        mine = Job.objects.filter(id__in=job_ids[start : start + 1000], lease_owner=owner)
+        if mine.update(lease_until=until) == len(job_ids[start : start + 1000]):
+            held |= set(job_ids[start : start + 1000])
+        else:
+            held |= set(mine.values_list("id", flat=True))
+    return held
+
+
+def release(owner: str, job_ids: Sequence[int], *, now: datetime) -> None:
+    """Give back what `owner` still holds, due at once, so that another pump goes on without waiting for the lease."""
+    for start in range(0, len(job_ids), 1000):
+        mine = Job.objects.filter(id__in=job_ids[start : start + 1000], lease_owner=owner)
+        mine.filter(due_at__gt=now, state=JobState.PENDING).update(due_at=now)
+        mine.update(lease_owner=None, lease_until=None)
+
+
+def _open_submissions(job_ids: Sequence[int]) -> dict[int, OpenSubmission]:
+    rows = Submission.objects.filter(job_id__in=job_ids, outcome=SubmissionOutcome.OPEN).defer("body_inline")
+    return {row.job_id: open_submission(row) for row in rows}
+
+
+def open_submission(row: Submission) -> OpenSubmission:
+    return OpenSubmission(
+        id=row.pk,
+        sequence=row.sequence,
+        idempotency_key=row.idempotency_key,
+        route=row.route,
+        request_sha256=row.request_sha256,
+        body_key=row.body_key,
+        try_count=row.try_count,
+        in_doubt=row.in_doubt,
+        first_sent_at=row.first_sent_at,
+        resend_until=row.resend_until,
+        provider_job_id=row.provider_job_id,
+        result=row.result,
+    )
+
+
+def _claim(job: Job, submission: OpenSubmission | None, last_sequence: int) -> Claim:
+    document = job.version.document
+    return Claim(
+        job_id=job.pk,
+        token=job.fencing_token,
+        state=JobState(job.state),
+        account_id=job.account_id,
+        workspace_id=document.workspace_id,
+        workspace_slug=document.workspace.slug,
+        document_id=document.pk,
+        business_id=document.business_id,
+        version_id=job.version_id,
+        version_number=job.version.number,
+        due_at=job.due_at,
+        deadline_at=job.deadline_at,
+        state_changed_at=job.state_changed_at,
+        poll_count=job.poll_count,
+        fetch_count=job.fetch_count,
+        next_sequence=last_sequence + 1,
+        submission=submission,
+    )

@@ -1,0 +1,53 @@
+"""Time as the engine sees it: one clock for all hosts, and a wait that a test can replace.
+
+On PostgreSQL every process follows the database's clock, so that leases and slots of several hosts agree; the
+difference to this host's clock is measured now and then instead of asked each time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from django.db import connection
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """The time on the engine's clock, UTC."""
+        ...
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait until `event` is set or `seconds` have passed; true when it was set."""
+        ...
+
+
+class SystemClock:
+    """This host's clock, moved by the difference to the database's clock that `calibrate` measured.
+
+    `now` never runs backwards within a process: it is the calibrated instant plus monotonic time.
+    """
+
+    def __init__(self) -> None:
+        self._base = datetime.now(UTC)  # the interface to real time; everything else takes `now`
+        self._mark = time.monotonic()
+
+    def calibrate(self) -> None:
+        """Follow the database's clock. On SQLite, which has none of its own, the host's."""
+        before = time.monotonic()
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT clock_timestamp()")
+                reading = cursor.fetchone()[0]
+        else:
+            reading = datetime.now(UTC)
+        after = time.monotonic()
+        self._base, self._mark = reading, (before + after) / 2
+
+    def now(self) -> datetime:
+        return self._base + timedelta(seconds=time.monotonic() - self._mark)
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        return event.wait(max(0.0, seconds))

@@ -1,0 +1,104 @@
+"""An account's health: when it is held, why, and what ends the hold. Held stops new submissions only."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import F
+
+from batches.conf import ENGINE
+from batches.engine import alerts, retries
+from batches.models import AccountHealth, AlertKind, HoldReason, Job, JobState, ProviderAccount
+
+#: What a person is told to do, by reason.
+WHAT_TO_DO = {
+    HoldReason.AUTH: "Put the right API key into the account and resume it. Waiting documents then go on.",
+    HoldReason.CREDIT: "Top up at the provider, then resume the account. Waiting documents then go on.",
+    HoldReason.UNREACHABLE: "Nothing is lost. The service is tried again by itself and waiting documents then go on.",
+    HoldReason.PERSON: "Resume the account when its documents may be sent again.",
+}
+
+
+def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> bool:
+    """Hold an open account; true when this call did it. A hold that a person must end outranks `unreachable`."""
+    with transaction.atomic():
+        open_now = ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.OPEN)
+        if reason is not HoldReason.UNREACHABLE:
+            open_now = open_now | ProviderAccount.objects.filter(
+                pk=account_id, health=AccountHealth.HELD, hold_reason=HoldReason.UNREACHABLE
+            )
+        held = open_now.update(
+            health=AccountHealth.HELD,
+            hold_reason=reason,
+            hold_words=words,
+            held_at=now,
+            probe_at=now + timedelta(seconds=ENGINE.probe_first_seconds) if reason is HoldReason.UNREACHABLE else None,
+        )
+        if not held:
+            return False
+        account = ProviderAccount.objects.get(pk=account_id)
+        alerts.close_for_account(account, AlertKind.ACCOUNT_HELD, now=now)
+        alerts.open_for_account(
+            account, AlertKind.ACCOUNT_HELD, f"{account.name} is held: {words} {WHAT_TO_DO[reason]}", now=now
+        )
+    return True
+
+
+def resume(account_id: int, *, now: datetime) -> bool:
+    """Open a held account and make its waiting documents due; harmless when it is open."""
+    with transaction.atomic():
+        resumed = ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.HELD).update(
+            health=AccountHealth.OPEN,
+            hold_reason="",
+            hold_words="",
+            held_at=None,
+            probe_at=None,
+            transport_failure_count=0,
+        )
+        if not resumed:
+            return False
+        alerts.close_for_account(ProviderAccount.objects.get(pk=account_id), AlertKind.ACCOUNT_HELD, now=now)
+        # What backed off while the account was in trouble need not wait out its delay.
+        Job.objects.filter(
+            account_id=account_id,
+            state__in=(JobState.PENDING, JobState.SUBMITTING),
+            lease_owner=None,
+            due_at__gt=now,
+        ).update(due_at=now)
+    return True
+
+
+def note_transport_failures(account_id: int, count: int, *, words: str, now: datetime) -> None:
+    """Count submissions that did not get through; enough in a row hold the account as unreachable."""
+    ProviderAccount.objects.filter(pk=account_id).update(transport_failure_count=F("transport_failure_count") + count)
+    account = ProviderAccount.objects.get(pk=account_id)
+    if account.transport_failure_count >= ENGINE.unreachable_after:
+        hold(account_id, reason=HoldReason.UNREACHABLE, words=words, now=now)
+
+
+def note_reached(account_id: int) -> None:
+    """A submission got through, so the row of failures is broken."""
+    ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.OPEN).exclude(transport_failure_count=0).update(
+        transport_failure_count=0
+    )
+
+
+def claim_probe(account_id: int, *, now: datetime) -> bool:
+    """Take the right to send the one probe that is due; false when another pump has it or none is due."""
+    return bool(
+        ProviderAccount.objects.filter(
+            pk=account_id, health=AccountHealth.HELD, hold_reason=HoldReason.UNREACHABLE, probe_at__lte=now
+        ).update(probe_at=now + timedelta(seconds=ENGINE.read_timeout + ENGINE.probe_most_seconds))
+    )
+
+
+def probe_failed(account_id: int, *, now: datetime, rng: random.Random) -> None:
+    """Still not reachable: the next probe comes later than this one did."""
+    account = ProviderAccount.objects.get(pk=account_id)
+    failures = account.transport_failure_count + 1
+    ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.HELD, hold_reason=HoldReason.UNREACHABLE).update(
+        transport_failure_count=failures,
+        probe_at=now + retries.probe_delay(failures - ENGINE.unreachable_after, rng),
+    )

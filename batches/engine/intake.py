@@ -1,0 +1,326 @@
+"""From a checked manifest to rows: documents, versions, jobs and a batch, all in one transaction or none.
+
+`check` reads and plans and stores nothing. `start` writes the plan down; the same creation key never makes a second
+batch, and two starts that race for one business id leave one winner and one refusal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, BinaryIO, cast
+
+from django.db import IntegrityError, transaction
+from django.db.models import Exists, F, OuterRef, Q
+
+from batches import manifests, queue
+from batches.conf import ENGINE
+from batches.engine import audit, keys, transitions
+from batches.engine.errors import IntakeRefused
+from batches.manifests import Action, ExistingDocument, ExistingVersion, Manifest, ManifestSource, OnConflict, Plan
+from batches.models import (
+    Batch,
+    BatchItem,
+    Document,
+    DocumentVersion,
+    Job,
+    JobState,
+    ProviderAccount,
+    Submission,
+    Workspace,
+)
+from batches.storage import ArtifactStore, input_key, manifest_key
+
+#: Rows per statement, and documents held in memory at once.
+CHUNK = 500
+
+
+@dataclass(frozen=True)
+class Check:
+    """A manifest that was read, and what starting it would do. Nothing is stored yet; close the manifest when done."""
+
+    manifest: Manifest
+    plan: Plan
+    workspace: Workspace
+    account: ProviderAccount
+
+    @property
+    def ok(self) -> bool:
+        return self.manifest.ok and self.plan.ok
+
+    def report(self) -> dict[str, Any]:
+        """The validation answer: counts per outcome, errors and warnings grouped by code, notices."""
+        return self.manifest.report(self.plan)
+
+
+@dataclass(frozen=True)
+class Starter:
+    """Who starts a batch, for the batch's row and the audit log."""
+
+    actor: Any
+    actor_words: str
+    from_where: str
+
+
+def check(source: ManifestSource, *, workspace: Workspace, account: ProviderAccount, on_conflict: str) -> Check:
+    """Read a manifest whole and compare it with what the workspace has. Raises `manifests.ManifestRefused`."""
+    manifest = manifests.read(source)
+    existing = existing_documents(workspace, account, [row.business_id for row in manifest.rows])
+    plan = manifests.plan(manifest, existing, OnConflict(on_conflict), account_slug=account.slug)
+    return Check(manifest, plan, workspace, account)
+
+
+def existing_documents(
+    workspace: Workspace, account: ProviderAccount, business_ids: Sequence[str]
+) -> dict[str, ExistingDocument]:
+    """What the workspace already has under these ids."""
+    found: dict[str, ExistingDocument] = {}
+    for chunk in _chunks(business_ids):
+        rows = (
+            DocumentVersion.objects.filter(document__workspace=workspace, document__business_id__in=chunk)
+            .annotate(
+                ever_sent=Exists(Submission.objects.filter(job__version=OuterRef("pk"))),
+                current_number=F("document__current_version__number"),
+                state=F("job__state"),
+                account_slug=F("job__account__slug"),
+                file_deleted_at=F("artifact__local_deleted_at"),
+            )
+            .values_list(
+                "document__business_id",
+                "number",
+                "input_sha256",
+                "ever_sent",
+                "current_number",
+                "state",
+                "account_slug",
+                "file_deleted_at",
+            )
+        )
+        for business_id, number, input_sha256, ever_sent, current, state, slug, deleted_at in rows:
+            version = ExistingVersion(
+                number=number,
+                input_sha256=input_sha256,
+                state=state,
+                ever_sent=ever_sent,
+                file_deleted=deleted_at is not None,
+                other_account_slug=slug if slug != account.slug else None,
+            )
+            before = found.get(business_id)
+            versions = (*before.versions, version) if before else (version,)
+            found[business_id] = ExistingDocument(business_id, current, versions)
+    return found
+
+
+def start(
+    checked: Check,
+    *,
+    name: str,
+    actor: Any,
+    actor_words: str,
+    from_where: str,
+    creation_key: str,
+    store: ArtifactStore,
+    now: datetime,
+    confirmed: bool = False,
+) -> Batch:
+    """Write the plan down and ring for pumps. The same `creation_key` returns the same batch.
+
+    `confirmed` says that the person has seen the notices that ask for it. Raises `IntakeRefused` with nothing stored.
+    """
+    workspace = checked.workspace
+    creation_key = hashlib.sha256(creation_key.encode()).hexdigest()
+    known = Batch.objects.filter(workspace=workspace, creation_key=creation_key).first()
+    if known:
+        return known
+    _refuse_unless_startable(checked, confirmed=confirmed)
+    stored_key = manifest_key(workspace.slug, checked.manifest.upload_sha256)
+    stored = store.put(stored_key, cast(BinaryIO, checked.manifest.upload))
+    _store_large_inputs(checked, store)
+    batch = Batch(
+        public_id=keys.public_id("bat"),
+        workspace=workspace,
+        account=checked.account,
+        name=name.strip()[:200] or checked.manifest.filename[:200],
+        manifest_name=checked.manifest.filename,
+        manifest_key=stored_key,
+        manifest_sha256=checked.manifest.upload_sha256,
+        manifest_bytes=stored.byte_count,
+        report=_kept_report(checked),
+        on_conflict=checked.plan.on_conflict.value,
+        creation_key=creation_key,
+        created_by=actor,
+        created_at=now,
+    )
+    starter = Starter(actor, actor_words, from_where)
+    try:
+        with transaction.atomic():
+            _write(batch, checked, starter, now=now)
+    except IntegrityError as error:
+        known = Batch.objects.filter(workspace=workspace, creation_key=creation_key).first()
+        if known:
+            return known
+        raise IntakeRefused(
+            "Another batch with some of the same documents was started at this moment. Check the file again."
+        ) from error
+    return batch
+
+
+def _refuse_unless_startable(checked: Check, *, confirmed: bool) -> None:
+    if not checked.ok:
+        raise IntakeRefused("The manifest has errors; nothing was started.")
+    if checked.account.archived_at or checked.account.workspace_id not in (None, checked.workspace.pk):
+        raise IntakeRefused(f"The account {checked.account.slug} cannot be used by this workspace.")
+    if checked.plan.needs_confirmation and not confirmed:
+        rows = len(checked.plan.needs_confirmation)
+        raise IntakeRefused(f"{rows} of its rows need a confirmation first; see the notices of the check.")
+
+
+def _kept_report(checked: Check) -> dict[str, Any]:
+    """What a batch's page shows of the check later; the errors are none."""
+    report = checked.report()
+    return {name: report[name] for name in ("summary", "warnings", "notices", "encoding", "format", "container")}
+
+
+def _store_large_inputs(checked: Check, store: ArtifactStore) -> None:
+    """Before the transaction, under keys that their content names: harmless if it never commits."""
+    for planned in checked.plan.rows:
+        row = planned.row
+        if planned.action in (Action.NEW, Action.CHANGED) and row.text_bytes > ENGINE.inline_bytes_most:
+            key = input_key(checked.workspace.slug, row.business_id, row.input_sha256)
+            store.put(key, io.BytesIO(row.text().encode()))
+
+
+def _write(batch: Batch, checked: Check, starter: Starter, *, now: datetime) -> None:
+    batch.save(force_insert=True)
+    for chunk in _chunks(checked.plan.rows):
+        _make_documents(batch, [planned for planned in chunk if planned.action is Action.NEW], now=now)
+        documents = _documents(batch.workspace, [planned.row.business_id for planned in chunk])
+        sending = [planned for planned in chunk if planned.action in (Action.NEW, Action.CHANGED)]
+        _make_versions(batch, sending, documents, starter, now=now)
+        versions = _versions(documents.values())
+        _revive([planned for planned in chunk if planned.action is Action.REVIVE], documents, versions, batch, now=now)
+        BatchItem.objects.bulk_create(
+            BatchItem(
+                batch=batch,
+                position=planned.row.position,
+                document=documents[planned.row.business_id],
+                version_id=versions[documents[planned.row.business_id].pk, planned.version_number],
+                original_row=dict(planned.row.original),
+                intake_outcome=planned.action.value,
+            )
+            for planned in chunk
+        )
+    audit.record(
+        "start_batch",
+        subject=f"batch {batch.public_id}",
+        workspace=batch.workspace,
+        actor=starter.actor,
+        actor_words=starter.actor_words,
+        from_where=starter.from_where,
+        now=now,
+        facts={"name": batch.name, "manifest_sha256": batch.manifest_sha256, **checked.plan.summary()},
+    )
+    if checked.plan.render_count:
+        queue.ring()
+
+
+def _make_documents(batch: Batch, planned_rows: Sequence[manifests.PlannedRow], *, now: datetime) -> None:
+    Document.objects.bulk_create(
+        Document(
+            workspace=batch.workspace,
+            public_id=keys.public_id("doc"),
+            business_id=planned.row.business_id,
+            created_at=now,
+        )
+        for planned in planned_rows
+    )
+
+
+def _documents(workspace: Workspace, business_ids: Sequence[str]) -> dict[str, Document]:
+    rows = Document.objects.filter(workspace=workspace, business_id__in=business_ids)
+    return {document.business_id: document for document in rows}
+
+
+def _versions(documents: Iterable[Document]) -> dict[tuple[int, int], int]:
+    """Version ids by document id and number."""
+    rows = DocumentVersion.objects.filter(document__in=list(documents)).values_list("document_id", "number", "pk")
+    return {(document_id, number): pk for document_id, number, pk in rows}
+
+
+def _make_versions(
+    batch: Batch,
+    planned_rows: Sequence[manifests.PlannedRow],
+    documents: Mapping[str, Document],
+    starter: Starter,
+    *,
+    now: datetime,
+) -> None:
+    """The new versions with their jobs; each becomes its document's current one."""
+    versions = DocumentVersion.objects.bulk_create(
+        _version(batch, planned, documents[planned.row.business_id], starter, now=now) for planned in planned_rows
+    )
+    Job.objects.bulk_create(
+        Job(version=version, account=batch.account, due_at=now, created_at=now, state_changed_at=now)
+        for version in versions
+    )
+    for version in versions:
+        version.document.current_version = version
+    Document.objects.bulk_update([version.document for version in versions], ["current_version"])
+
+
+def _version(
+    batch: Batch, planned: manifests.PlannedRow, document: Document, starter: Starter, *, now: datetime
+) -> DocumentVersion:
+    row = planned.row
+    is_large = row.text_bytes > ENGINE.inline_bytes_most
+    return DocumentVersion(
+        document=document,
+        number=planned.version_number,
+        kind=row.kind,
+        input_inline=None if is_large else row.text().encode(),
+        input_key=input_key(batch.workspace.slug, row.business_id, row.input_sha256) if is_large else None,
+        input_sha256=row.input_sha256,
+        input_bytes=row.text_bytes,
+        filename=row.filename,
+        options=dict(row.options),
+        reason="" if planned.action is Action.NEW else f"New content in {batch.manifest_name}"[:200],
+        created_by=starter.actor,
+        created_at=now,
+    )
+
+
+def _revive(
+    planned_rows: Sequence[manifests.PlannedRow],
+    documents: Mapping[str, Document],
+    versions: Mapping[tuple[int, int], int],
+    batch: Batch,
+    *,
+    now: datetime,
+) -> None:
+    """Versions that were cancelled before they were ever sent are sent now, at this batch's account."""
+    version_ids = [versions[documents[planned.row.business_id].pk, planned.version_number] for planned in planned_rows]
+    cancelled = Job.objects.filter(version_id__in=version_ids, state=JobState.CANCELLED).filter(
+        ~Q(submissions__isnull=False)
+    )
+    transitions.move_many(
+        [
+            transitions.Move(
+                job_id=job.pk,
+                token=job.fencing_token,
+                from_state=JobState.CANCELLED,
+                to_state=JobState.PENDING,
+                reason="revived_by_upload",
+                fields={"due_at": now, "account": batch.account_id},
+            )
+            for job in cancelled
+        ],
+        now=now,
+    )
+
+
+def _chunks(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for begin in range(0, len(items), CHUNK):
+        yield items[begin : begin + CHUNK]

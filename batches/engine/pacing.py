@@ -1,0 +1,166 @@
+"""When may this account send? One row per account and lane, advanced by one guarded statement.
+
+The arithmetic is pure (`take`): GCRA for interval and burst, and the exact times of the last slots for the windows, so
+that no window is ever exceeded, which a second GCRA could promise only by giving away rate. A slot is an instant at
+which one request may leave. Slots are given out a short time ahead, are never caught up with when missed, and a
+killed pump wastes at most the ones that it held: it can make us slower, never faster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from django.db import connection, transaction
+
+from batches.conf import ENGINE
+from batches.models import Lane, PacingLane, ProviderAccount
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Microseconds. `windows` are (count, length) pairs: never more than `count` slots in any such length."""
+
+    interval_us: int
+    burst: int = 1
+    windows: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class LaneState:
+    """What the row holds. `next_slot_us` is GCRA's theoretical arrival time; `recent` is oldest first."""
+
+    next_slot_us: int = 0
+    cool_down_until_us: int = 0
+    recent: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """`slots` are instants, oldest first. When fewer came back than were wanted, ask again at `ask_again_at`."""
+
+    slots: tuple[datetime, ...]
+    ask_again_at: datetime
+
+
+def take(
+    state: LaneState, limits: Limits, *, now_us: int, wanted: int, horizon_us: int
+) -> tuple[list[int], int, LaneState]:
+    """Give out up to `wanted` slots that lie at most `horizon_us` ahead.
+
+    Returns the slots, the instant at which the next one would lie, and the row's new state. Pure.
+    """
+    slots: list[int] = []
+    while True:
+        slot = _earliest(state, limits, now_us)
+        if len(slots) == wanted or slot > now_us + horizon_us:
+            return slots, slot, state
+        slots.append(slot)
+        keep = max((count for count, _length in limits.windows), default=0)
+        state = replace(
+            state,
+            next_slot_us=max(state.next_slot_us, slot) + limits.interval_us,
+            recent=(*state.recent, slot)[-keep:] if keep else (),
+        )
+
+
+def _earliest(state: LaneState, limits: Limits, now_us: int) -> int:
+    slot = max(now_us, state.cool_down_until_us, state.next_slot_us - (limits.burst - 1) * limits.interval_us)
+    for count, length in limits.windows:
+        if len(state.recent) >= count:
+            slot = max(slot, state.recent[-count] + length)
+    return slot
+
+
+def submit_limits(account: ProviderAccount) -> Limits:
+    """The account's submission limits, each window a little longer than the provider's, for the way there."""
+    margin = int(ENGINE.window_margin_seconds * 1_000_000)
+    return Limits(
+        interval_us=account.submit_interval_ms * 1000,
+        burst=account.submit_burst,
+        windows=tuple(
+            (int(count), int(float(length) * 1_000_000) + margin) for count, length in account.submit_windows
+        ),
+    )
+
+
+def poll_limits(account: ProviderAccount) -> Limits:
+    """Status reads have a budget of their own; a few may leave together."""
+    return Limits(interval_us=account.poll_interval_ms * 1000, burst=4)
+
+
+def reserve(
+    account_id: int, lane: Lane, limits: Limits, *, wanted: int, now: datetime, horizon_seconds: float
+) -> Reservation:
+    """Take slots from the shared row. Call it inside a transaction whose other writes belong to the slots.
+
+    The row is locked while it is read (PostgreSQL; SQLite's transactions are alone anyway) and the UPDATE repeats
+    its revision, so that two pumps can never be given the same slot.
+    """
+    now_us = to_us(now)
+    with transaction.atomic(savepoint=False):
+        row = _locked(account_id, lane)
+        state = LaneState(row.next_slot_us, row.cool_down_until_us, tuple(row.recent))
+        slots, following, new_state = take(
+            state, limits, now_us=now_us, wanted=wanted, horizon_us=int(horizon_seconds * 1_000_000)
+        )
+        if slots and not _advance(row, new_state):
+            slots, following = [], now_us  # another pump was first; the caller asks again
+    # Asking a little before the slot comes near is soon enough, and late enough for the others.
+    ask_again_us = max(now_us, following - int(horizon_seconds * 800_000))
+    return Reservation(tuple(from_us(slot) for slot in slots), from_us(ask_again_us))
+
+
+def lock(account_id: int, lane: Lane) -> None:
+    """Hold the lane's row until the surrounding transaction ends, so that what is counted under it stays true."""
+    _locked(account_id, lane)
+
+
+def cool_down(account_id: int, lane: Lane, until: datetime) -> None:
+    """Nobody sends on this lane before `until`: the provider asked for it. Never shortens a pause."""
+    with transaction.atomic():
+        row = _locked(account_id, lane)
+        if row.cool_down_until_us < to_us(until):
+            row.cool_down_until_us = to_us(until)
+            row.save(update_fields=["cool_down_until_us"])
+
+
+def may_still_leave(slot: datetime, limits: Limits, now: datetime) -> bool:
+    """False when a slot was missed by so much that using it would put two requests too close together."""
+    late = max(ENGINE.slot_late_seconds, ENGINE.slot_late_share * limits.interval_us / 1_000_000)
+    return now <= slot + timedelta(seconds=late)
+
+
+def _locked(account_id: int, lane: Lane) -> PacingLane:
+    lanes = PacingLane.objects.filter(account_id=account_id, lane=lane)
+    if connection.features.has_select_for_update:
+        lanes = lanes.select_for_update()
+    row = lanes.first()
+    if row is None:
+        PacingLane.objects.bulk_create([PacingLane(account_id=account_id, lane=lane)], ignore_conflicts=True)
+        row = lanes.get()
+    return row
+
+
+def _advance(row: PacingLane, state: LaneState) -> bool:
+    return bool(
+        PacingLane.objects.filter(pk=row.pk, revision=row.revision).update(
+            next_slot_us=state.next_slot_us, recent=list(state.recent), revision=row.revision + 1
+        )
+    )
+
+
+def to_us(instant: datetime) -> int:
+    """Whole microseconds since the epoch, without a float on the way."""
+    return (instant - EPOCH) // timedelta(microseconds=1)
+
+
+def from_us(microseconds: int) -> datetime:
+    return EPOCH + timedelta(microseconds=microseconds)
+
+
+def slots_in(limits: Limits, seconds: float) -> int:
+    """About how many slots the interval allows in `seconds`, at least one."""
+    return max(1, int(seconds * 1_000_000 // max(1, limits.interval_us)))

@@ -1,0 +1,210 @@
+"""Reading a provider job's status until it ends or its deadline passes. A read that fails proves nothing."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from batches.engine import retries, transitions
+from batches.engine.changes import NO_EFFECT, AccountEffect, Change, Follow, FollowStep
+from batches.engine.claims import Claim
+from batches.models import (
+    AccountHealth,
+    AlertKind,
+    FailureClass,
+    HoldReason,
+    JobState,
+    Lane,
+    ProviderAccount,
+    SubmissionOutcome,
+)
+from batches.providers import errors
+from batches.providers.base import JobPhase, JobStatus, Provider, ResultRef
+
+
+@dataclass(frozen=True)
+class PollContext:
+    """What a judgement needs beside the claim: when, whose limits, which dice."""
+
+    account: ProviderAccount
+    now: datetime
+    rng: random.Random
+
+
+def read(claim: Claim, provider: Provider, *, now: datetime) -> JobStatus:
+    """One status read. Raises `errors.ProviderError`."""
+    assert claim.submission is not None
+    assert claim.submission.provider_job_id is not None
+    return provider.fetch_status(claim.submission.provider_job_id, now=now)
+
+
+def first_due(account: ProviderAccount, *, now: datetime, rng: random.Random) -> datetime:
+    """When an accepted job is read for the first time."""
+    return now + retries.poll_delay(0, initial_ms=account.poll_initial_ms, most_ms=account.poll_max_ms, rng=rng)
+
+
+def judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Change:
+    """What a complete, readable answer means."""
+    assert claim.submission is not None
+    seen: dict[str, Any] = {
+        "provider_status": status.status_word[:100],
+        "provider_status_at": context.now,
+        "poll_count": claim.poll_count + 1,
+    }
+    exchanges = ((status.exchange, claim.submission.id),)
+    if status.phase is JobPhase.SUCCEEDED:
+        return _rendered(claim, status, seen, context)
+    if status.phase is JobPhase.FAILED:
+        words = status.error_words or "The provider could not render this document."
+        return Change(
+            claim=claim,
+            at=context.now,
+            move=transitions.Move(
+                job_id=claim.job_id,
+                token=claim.token,
+                from_state=claim.state,
+                to_state=JobState.FAILED,
+                reason="provider_job_failed",
+                words=words,
+                fields={
+                    **seen,
+                    "failure_class": FailureClass.RENDER_FAILED,
+                    "failure_code": status.error_code[:100],
+                    "failure_words": words,
+                },
+            ),
+            submission_id=claim.submission.id,
+            submission_fields={"outcome": SubmissionOutcome.RENDER_FAILED, "closed_at": context.now},
+            exchanges=exchanges,
+        )
+    if _deadline_passed(claim, context):
+        return _deadline_exceeded(claim, f"Its last status was “{status.status_word}”.", seen, exchanges, context)
+    return _poll_again(claim, seen, exchanges, context)
+
+
+def _rendered(claim: Claim, status: JobStatus, seen: dict[str, Any], context: PollContext) -> Change:
+    assert claim.submission is not None
+    result = result_facts(status.result)
+    submission = claim.submission.with_result(result)
+    after = claim.moved(
+        JobState.RENDERED, submission=submission, poll_count=seen["poll_count"], state_changed_at=context.now
+    )
+    return Change(
+        claim=claim,
+        at=context.now,
+        move=transitions.Move(
+            job_id=claim.job_id,
+            token=claim.token,
+            from_state=claim.state,
+            to_state=JobState.RENDERED,
+            reason="provider_job_finished",
+            fields={**seen, "due_at": context.now},
+        ),
+        submission_id=claim.submission.id,
+        submission_fields={"result": result},
+        exchanges=((status.exchange, claim.submission.id),),
+        after=after,
+        follow=Follow(FollowStep.FETCH, context.now),
+    )
+
+
+def judge_error(claim: Claim, error: errors.ProviderError, context: PollContext) -> Change:
+    """A read that failed: ask again, until the deadline. The account may be at fault, the job never is."""
+    assert claim.submission is not None
+    seen: dict[str, Any] = {"poll_count": claim.poll_count + 1}
+    exchanges = ((error.exchange, claim.submission.id),) if error.exchange else ()
+    effect = NO_EFFECT
+    wait = timedelta(seconds=error.retry_after or 0)
+    if isinstance(error, errors.Unauthorized):
+        effect = AccountEffect(hold=HoldReason.AUTH, words=error.words)
+    elif isinstance(error, errors.RateLimited):
+        wait = retries.retry_after(error, context.rng)
+        effect = AccountEffect(cool_down_until=context.now + wait, cool_down_lane=Lane.POLL)
+    elif _deadline_passed(claim, context):
+        failure = FailureClass.DEADLINE_EXCEEDED
+        last = f"The last status read failed: {error.words}"
+        if isinstance(error, errors.NotFound):
+            failure = FailureClass.JOB_NOT_FOUND
+            last = "The provider does not know this job."
+        return _deadline_exceeded(claim, last, seen, exchanges, context, failure=failure)
+    return _poll_again(claim, seen, exchanges, context, effect=effect, at_least=wait)
+
+
+def _poll_again(
+    claim: Claim,
+    seen: dict[str, Any],
+    exchanges: tuple[Any, ...],
+    context: PollContext,
+    *,
+    effect: AccountEffect = NO_EFFECT,
+    at_least: timedelta = timedelta(0),
+) -> Change:
+    account = context.account
+    delay = retries.poll_delay(
+        claim.poll_count + 1, initial_ms=account.poll_initial_ms, most_ms=account.poll_max_ms, rng=context.rng
+    )
+    due_at = context.now + max(delay, at_least)
+    if claim.deadline_at and context.now < claim.deadline_at < due_at and not at_least:
+        due_at = claim.deadline_at  # one read at the deadline decides
+    after = claim.moved(claim.state, poll_count=seen["poll_count"], due_at=due_at)
+    return Change(
+        claim=claim,
+        at=context.now,
+        job_fields={**seen, "due_at": due_at},
+        exchanges=exchanges,
+        effect=effect,
+        after=after,
+        follow=Follow(FollowStep.POLL, due_at),
+    )
+
+
+def _deadline_passed(claim: Claim, context: PollContext) -> bool:
+    """Declared only after a read at or past the deadline, and not while the account's key is refused."""
+    held_for_auth = context.account.health == AccountHealth.HELD and context.account.hold_reason == HoldReason.AUTH
+    return claim.deadline_at is not None and context.now >= claim.deadline_at and not held_for_auth
+
+
+def _deadline_exceeded(
+    claim: Claim,
+    last: str,
+    seen: dict[str, Any],
+    exchanges: tuple[Any, ...],
+    context: PollContext,
+    *,
+    failure: FailureClass = FailureClass.DEADLINE_EXCEEDED,
+) -> Change:
+    assert claim.submission is not None
+    elapsed = round((context.now - claim.state_changed_at).total_seconds())
+    words = (
+        f"No result {elapsed} s after it was accepted (deadline {context.account.deadline_seconds} s, "
+        f"{seen['poll_count']} status reads). {last} The provider's job id is kept; check again is free."
+    )
+    return Change(
+        claim=claim,
+        at=context.now,
+        move=transitions.Move(
+            job_id=claim.job_id,
+            token=claim.token,
+            from_state=claim.state,
+            to_state=JobState.DEADLINE_EXCEEDED,
+            reason="deadline_exceeded",
+            words=words,
+            fields={**seen, "failure_class": failure, "failure_code": "", "failure_words": words},
+        ),
+        exchanges=exchanges,
+        alert=(AlertKind.DEADLINE_EXCEEDED, f"{claim.business_id}: {words}"),
+    )
+
+
+def result_facts(ref: ResultRef | None) -> dict[str, Any]:
+    """What is kept of where the finished PDF lies."""
+    if ref is None:
+        return {}
+    return {
+        "url": ref.url,
+        "size_bytes": ref.size_bytes,
+        "expires_at": ref.expires_at.isoformat() if ref.expires_at else None,
+        "filename": ref.filename,
+    }

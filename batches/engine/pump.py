@@ -1,0 +1,514 @@
+"""The pump: claims due jobs, runs their next step on threads, writes the outcomes together, until its time is up.
+
+Only the thread that runs `run` touches the database; steps run on pools and know only providers and the store.
+Nothing that matters is in memory alone: whatever a pump holds when it dies is claimed again when its leases end.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import queue
+import random
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from django.db import InterfaceError, OperationalError, connection
+
+from batches.conf import ENGINE, EngineConf
+from batches.engine import changes, claims, collection, health, pacing, polling, retries, slots, steps, submission
+from batches.engine.accounts import Providers
+from batches.engine.changes import Change, FollowStep
+from batches.engine.claims import Claim
+from batches.engine.clock import Clock
+from batches.engine.pdfcheck import PdfChecker
+from batches.models import AccountHealth, HoldReason, JobState, Lane, ProviderAccount, PumpSlot
+from batches.storage import ArtifactStore
+
+log = logging.getLogger(__name__)
+
+IN_PROGRESS = (JobState.SUBMITTING, JobState.ACCEPTED, JobState.RENDERED)
+#: Status reads that fall due this soon take their slots together.
+POLL_GATHER = timedelta(seconds=0.05)
+#: Pending jobs that wait in memory for a slot, so that no slot is missed for want of a prepared request.
+READY_SECONDS = 1.0
+READY_MOST = 64
+
+
+@dataclass
+class Tally:
+    """What one pump did, for the log and for tests."""
+
+    claimed: int = 0
+    accepted: int = 0
+    saved: int = 0
+    polls: int = 0
+    slots_missed: int = 0
+    stale: int = 0
+
+
+@dataclass
+class Pump:
+    """One run. `stopping` is asked once a round; true ends the pump early and gives back what it holds."""
+
+    owner: str
+    clock: Clock
+    rng: random.Random
+    providers: Providers
+    store: ArtifactStore
+    checker: PdfChecker
+    stopping: Callable[[], bool]
+    slot: PumpSlot | None = None
+    conf: EngineConf = ENGINE
+    tally: Tally = field(default_factory=Tally)
+
+    def __post_init__(self) -> None:
+        self._accounts: dict[int, ProviderAccount] = {}
+        self._held: dict[int, Claim] = {}
+        self._leases: dict[int, datetime] = {}
+        self._busy: set[int] = set()  # a thread has it
+        self._preparing: dict[int, int] = defaultdict(int)
+        self._ready: dict[int, deque[submission.Prepared]] = defaultdict(deque)
+        self._ask_again: dict[int, datetime] = {}
+        self._polls: list[tuple[datetime, int, int]] = []
+        self._order = itertools.count()
+        self._outbox: list[Change] = []
+        self._outbox_since: datetime | None = None
+        self._unwritten: dict[int, Change] = {}  # status reads that changed no state, written with the next renewal
+        self._results: queue.SimpleQueue[steps.Result] = queue.SimpleQueue()
+        self._wake = threading.Event()
+        self._halt = threading.Event()
+        self._probing: set[int] = set()
+        self._claim_at = self._refresh_at = self._renew_at = self._started_at = self._busy_at = self.clock.now()
+        self._database_pause_until: datetime | None = None
+        self._database_failures = 0
+
+    # --- the loop ---
+
+    def run(self) -> Tally:
+        conf = self.conf
+        self._submit_pool = ThreadPoolExecutor(conf.submit_threads, thread_name_prefix="submit")
+        self._poll_pool = ThreadPoolExecutor(conf.poll_threads, thread_name_prefix="poll")
+        self._fetch_pool = ThreadPoolExecutor(conf.fetch_threads, thread_name_prefix="fetch")
+        try:
+            while not self._is_over(self.clock.now()):
+                self._round()
+                self.clock.wait(self._wake, self._seconds_to_next(self.clock.now()))
+                self._wake.clear()
+            self._drain()
+        finally:
+            self._halt.set()
+            for pool in (self._submit_pool, self._poll_pool, self._fetch_pool):
+                pool.shutdown(wait=True, cancel_futures=True)
+        self._keep_late_results()
+        return self.tally
+
+    def _round(self) -> None:
+        now = self.clock.now()
+        self._take_results(now)
+        if self._database_pause_until and now < self._database_pause_until:
+            return
+        try:
+            self._flush_if_due(now)
+            self._renew_if_due(now)
+            self._refresh_if_due(now)
+            self._claim_if_due(now)
+            self._send_ready(self.clock.now())
+            self._start_polls(self.clock.now())
+        except (OperationalError, InterfaceError) as error:
+            self._pause_for_database(error, now)
+        else:
+            self._database_failures = 0
+            self._database_pause_until = None
+
+    def _pause_for_database(self, error: Exception, now: datetime) -> None:
+        """Nothing is sent while nothing can be committed; outcomes stay in memory until it is back."""
+        if not self._database_failures:
+            log.warning("the database does not answer (%s); outcomes wait in memory", type(error).__name__)
+        self._database_failures += 1
+        self._database_pause_until = now + retries.backoff(min(self._database_failures, 3), self.rng)
+        connection.close()
+
+    def _is_over(self, now: datetime) -> bool:
+        if self.stopping() or now >= self._started_at + timedelta(seconds=self.conf.pump_budget_seconds):
+            return True
+        if self._held or self._outbox or self._probing:
+            self._busy_at = now
+        return now >= self._busy_at + timedelta(seconds=self.conf.pump_idle_seconds)
+
+    def _seconds_to_next(self, now: datetime) -> float:
+        due = [self._claim_at]
+        if self._outbox_since:
+            due.append(self._outbox_since + timedelta(seconds=self.conf.flush_seconds))
+        if self._polls:
+            due.append(self._polls[0][0] - POLL_GATHER / 2)
+        due += [self._ask_again.get(account_id, now) for account_id, ready in self._ready.items() if ready]
+        return max(0.001, min(0.25, (min(due) - now).total_seconds()))
+
+    # --- leases, accounts, claims ---
+
+    def _renew_if_due(self, now: datetime) -> None:
+        if now < self._renew_at:
+            return
+        self._renew_at = now + timedelta(seconds=self.conf.renew_seconds)
+        self._queue_unwritten(now)
+        if self.slot is not None and not slots.renew(self.slot, self.owner, now=now):
+            log.warning("pump %s lost its slot; it ends", self.owner)
+            self._started_at = now - timedelta(seconds=self.conf.pump_budget_seconds)
+        if self._held:
+            kept = claims.renew(self.owner, list(self._held), now=now)
+            until = now + timedelta(seconds=self.conf.lease_seconds)
+            for job_id in list(self._held):
+                if job_id in kept:
+                    self._leases[job_id] = until
+                elif job_id not in self._busy:
+                    self._let_go(job_id)
+
+    def _refresh_if_due(self, now: datetime) -> None:
+        if now < self._refresh_at:
+            return
+        self._refresh_at = now + timedelta(seconds=self.conf.account_refresh_seconds)
+        self._accounts = {account.pk: account for account in ProviderAccount.objects.all()}
+        for account in self._accounts.values():
+            if account.hold_reason == HoldReason.UNREACHABLE and account.probe_at and account.probe_at <= now:
+                self._probe(account, now)
+
+    def _probe(self, account: ProviderAccount, now: datetime) -> None:
+        if account.pk in self._probing or not health.claim_probe(account.pk, now=now):
+            return
+        self._probing.add(account.pk)
+        provider = self.providers.of(account)
+        self._start(self._poll_pool, lambda: steps.probe(account.pk, provider, now=self.clock.now()))
+
+    def _claim_if_due(self, now: datetime) -> None:
+        if now < self._claim_at:
+            return
+        self._claim_at = now + timedelta(seconds=self.conf.claim_interval_seconds)
+        for account in self._accounts.values():
+            room = self.conf.held_most - len(self._held)
+            claimed = claims.claim_due(account, IN_PROGRESS, owner=self.owner, now=now, most=min(room, 250))
+            if account.health == AccountHealth.OPEN:
+                waiting = len(self._ready[account.pk]) + self._preparing[account.pk]
+                wanted = min(READY_MOST, pacing.slots_in(pacing.submit_limits(account), READY_SECONDS) + 1) - waiting
+                claimed += claims.claim_due(
+                    account, (JobState.PENDING,), owner=self.owner, now=now, most=min(room - len(claimed), wanted)
+                )
+            self._begin(account, claimed, now)
+
+    def _begin(self, account: ProviderAccount, claimed: list[Claim], now: datetime) -> None:
+        """Every claimed job goes to its next step."""
+        if not claimed:
+            return
+        self.tally.claimed += len(claimed)
+        until = now + timedelta(seconds=self.conf.lease_seconds)
+        for claim in claimed:
+            self._held[claim.job_id] = claim
+            self._leases[claim.job_id] = until
+        pending = [claim for claim in claimed if claim.state is JobState.PENDING]
+        again = [claim for claim in claimed if claim.state is JobState.SUBMITTING]
+        self._prepare(account, pending)
+        self._prepare_again(account, again, now)
+        for claim in claimed:
+            if claim.state is JobState.ACCEPTED:
+                self._schedule_poll(claim, now)
+            elif claim.state is JobState.RENDERED:
+                self._fetch(claim)
+
+    # --- submitting ---
+
+    def _prepare(self, account: ProviderAccount, pending: list[Claim]) -> None:
+        fresh = [claim for claim in pending if claim.submission is None]
+        inputs = submission.read_inputs([claim.version_id for claim in fresh]) if fresh else {}
+        provider = self.providers.of(account)
+        for claim in fresh:
+            given = inputs[claim.version_id]
+            self._preparing[account.pk] += 1
+            self._work(claim, self._fetch_pool, steps.prepare, claim, given, provider, self.store)
+        refused = [claim for claim in pending if claim.submission is not None]
+        self._load_bodies(refused)
+
+    def _prepare_again(self, account: ProviderAccount, again: list[Claim], now: datetime) -> None:
+        """A submission that may be there: the same bytes, if the provider still knows the key, else a person."""
+        sendable = []
+        for claim in again:
+            assert claim.submission is not None, "a submitting job has an open submission"
+            if claim.submission.provider_job_id:
+                self._queue(submission.judge_id_known(claim, account, now=now), now)
+            elif claim.submission.in_doubt and not retries.may_resend(claim.submission.resend_until, now):
+                self._queue(submission.judge_window_closed(claim, now=now), now)
+            elif account.health == AccountHealth.HELD:
+                self._queue(submission.judge_held(claim, now=now), now)
+            else:
+                sendable.append(claim)
+        self._load_bodies(sendable)
+
+    def _load_bodies(self, again: list[Claim]) -> None:
+        bodies = submission.read_bodies([claim.submission.id for claim in again if claim.submission]) if again else {}
+        for claim in again:
+            assert claim.submission is not None
+            self._preparing[claim.account_id] += 1
+            body = bodies.get(claim.submission.id)
+            self._work(claim, self._fetch_pool, steps.prepare_again, claim, claim.submission, body, self.store)
+
+    def _send_ready(self, now: datetime) -> None:
+        for account_id, ready in self._ready.items():
+            account = self._accounts.get(account_id)
+            if not ready or account is None:
+                continue
+            if account.health == AccountHealth.HELD:
+                self._put_back(ready, now)
+                continue
+            if now < self._ask_again.get(account_id, now):
+                continue
+            sendings, self._ask_again[account_id] = submission.commit_intents(account, list(ready), now=now)
+            sent = {sending.prepared.claim.job_id for sending in sendings}
+            self._ready[account_id] = deque(item for item in ready if item.claim.job_id not in sent)
+            limits = pacing.submit_limits(account)
+            provider = self.providers.of(account)
+            for sending in sendings:
+                claim = sending.prepared.claim
+                self._held[claim.job_id] = claim
+                self._work(
+                    claim,
+                    self._submit_pool,
+                    steps.send,
+                    sending,
+                    provider,
+                    limits,
+                    self.clock,
+                    self._halt,
+                    self._lease_of(claim.job_id),
+                )
+
+    def _lease_of(self, job_id: int) -> Callable[[], datetime]:
+        return lambda: self._leases.get(job_id, self._started_at)
+
+    def _put_back(self, ready: deque[submission.Prepared], now: datetime) -> None:
+        """The account was held while these waited for a slot."""
+        while ready:
+            prepared = ready.popleft()
+            if prepared.is_resend:
+                self._queue(submission.judge_held(prepared.claim, now=now), now)
+            else:
+                self._queue(Change(claim=prepared.claim, at=now), now)
+
+    # --- status reads and downloads ---
+
+    def _schedule_poll(self, claim: Claim, due_at: datetime) -> None:
+        heapq.heappush(self._polls, (due_at, next(self._order), claim.job_id))
+
+    def _start_polls(self, now: datetime) -> None:
+        due: dict[int, list[Claim]] = defaultdict(list)
+        while self._polls and self._polls[0][0] <= now + POLL_GATHER:
+            _due_at, _order, job_id = heapq.heappop(self._polls)
+            claim = self._held.get(job_id)
+            if claim is not None and claim.state is JobState.ACCEPTED and job_id not in self._busy:
+                due[claim.account_id].append(claim)
+        for account_id, reads in due.items():
+            account = self._accounts.get(account_id)
+            if account is None:
+                continue
+            reservation = pacing.reserve(
+                account_id,
+                Lane.POLL,
+                pacing.poll_limits(account),
+                wanted=len(reads),
+                now=now,
+                horizon_seconds=self.conf.slot_horizon_seconds,
+            )
+            provider = self.providers.of(account)
+            for claim, slot in zip(reads, reservation.slots, strict=False):
+                self.tally.polls += 1
+                self._work(claim, self._poll_pool, steps.poll, claim, provider, slot, self.clock, self._halt)
+            for claim in reads[len(reservation.slots) :]:
+                self._schedule_poll(claim, max(reservation.ask_again_at, now + timedelta(milliseconds=10)))
+
+    def _fetch(self, claim: Claim) -> None:
+        account = self._accounts[claim.account_id]
+        provider = self.providers.of(account)
+        self._work(claim, self._fetch_pool, steps.fetch, claim, provider, self.store, self.checker, self.clock)
+
+    # --- threads and their results ---
+
+    def _work(self, claim: Claim, pool: ThreadPoolExecutor, step: Callable[..., steps.Result], *given: object) -> None:
+        self._busy.add(claim.job_id)
+        self._start(pool, lambda: steps.guarded(claim, step, *given))
+
+    def _start(self, pool: ThreadPoolExecutor, step: Callable[[], steps.Result]) -> None:
+        def run() -> None:
+            self._results.put(step())
+            self._wake.set()
+
+        pool.submit(run)
+
+    def _take_results(self, now: datetime) -> None:
+        while True:
+            try:
+                result = self._results.get_nowait()
+            except queue.Empty:
+                return
+            self._judge(result, now)
+
+    def _judge(self, result: steps.Result, now: datetime) -> None:
+        """One step's result becomes one change, or the next step."""
+        if isinstance(result, steps.Probed):
+            self._probing.discard(result.account_id)
+            self._after_probe(result, now)
+            return
+        claim = result.claim
+        self._busy.discard(claim.job_id)
+        account = self._accounts[claim.account_id]
+        context = polling.PollContext(account, now, self.rng)
+        if isinstance(result, steps.PreparedDone | steps.PrepareFailed):
+            self._preparing[claim.account_id] -= 1
+        match result:
+            case steps.PreparedDone(prepared=prepared):
+                self._ready[claim.account_id].append(prepared)
+            case steps.PrepareFailed(error=error):
+                self._queue(submission.judge_unpreparable(claim, error, now=now, rng=self.rng), now)
+            case steps.NotSentYet(sending=sending):
+                self.tally.slots_missed += 1
+                self._ready[claim.account_id].appendleft(replace(sending.prepared, claim=claim))
+            case steps.WindowClosed():
+                self._queue(submission.judge_window_closed(claim, now=now), now)
+            case steps.Answered(sending=sending, answer=answer):
+                self.tally.accepted += 1
+                self._queue(submission.judge_answer(sending, answer, account, now=result.at), now)
+            case steps.SendFailed(sending=sending, error=error):
+                self._queue(submission.judge_error(sending, error, account, now=result.at, rng=self.rng), now)
+            case steps.StatusRead(status=status):
+                self._queue(polling.judge_status(claim, status, context), now)
+            case steps.StatusFailed(error=error):
+                self._queue(polling.judge_error(claim, error, context), now)
+            case steps.Fetched(collected=collected):
+                self.tally.saved += 1
+                self._queue(collection.judge_collected(claim, collected, now=now), now)
+            case steps.FetchMissed(missed=missed):
+                self._queue(collection.judge_not_collected(claim, missed, now=now, rng=self.rng), now)
+            case steps.Crashed(words=words):
+                self._queue(changes.parking(claim, words, now=now), now)
+
+    def _after_probe(self, result: steps.Probed, now: datetime) -> None:
+        self._refresh_at = now
+        if result.error is None:
+            health.resume(result.account_id, now=now)
+        elif result.hold is not None:
+            health.hold(result.account_id, reason=result.hold, words=result.error.words, now=now)
+        else:
+            health.probe_failed(result.account_id, now=now, rng=self.rng)
+
+    # --- writing ---
+
+    def _queue(self, change: Change, now: datetime) -> None:
+        job_id = change.claim.job_id
+        earlier = self._unwritten.pop(job_id, None)
+        if earlier is not None:
+            change = replace(change, exchanges=earlier.exchanges + change.exchanges)
+        if change.move is None and change.follow is not None:
+            assert change.after is not None
+            self._held[job_id] = change.after
+            self._schedule_poll(change.after, change.follow.due_at)
+            if change.effect == changes.NO_EFFECT:
+                self._unwritten[job_id] = change  # still rendering: the row need not know at once
+                return
+        self._outbox.append(change)
+        self._outbox_since = self._outbox_since or now
+
+    def _queue_unwritten(self, now: datetime) -> None:
+        """Status reads that changed nothing are written with every renewal, so that pages show them."""
+        if self._unwritten:
+            self._outbox += self._unwritten.values()
+            self._unwritten.clear()
+            self._outbox_since = self._outbox_since or now
+            self._flush(now)
+
+    def _flush_if_due(self, now: datetime) -> None:
+        if self._outbox_since is None:
+            return
+        waited = (now - self._outbox_since).total_seconds()
+        if len(self._outbox) >= self.conf.flush_rows or waited >= self.conf.flush_seconds:
+            self._flush(now)
+
+    def _flush(self, now: datetime) -> None:
+        writing = list(self._outbox)
+        stale = changes.write(writing, now=now)
+        del self._outbox[: len(writing)]
+        self._outbox_since = now if self._outbox else None
+        self.tally.stale += len(stale)
+        if any(change.effect != changes.NO_EFFECT for change in writing):
+            self._refresh_at = now
+        for change in writing:
+            job_id = change.claim.job_id
+            if job_id in stale or change.follow is None:
+                self._let_go(job_id)
+            elif job_id in self._held and change.move is not None:
+                self._go_on(change)
+
+    def _go_on(self, change: Change) -> None:
+        assert change.after is not None
+        assert change.follow is not None
+        self._held[change.claim.job_id] = change.after
+        if change.follow.step is FollowStep.FETCH:
+            self._fetch(change.after)
+            return
+        account = self._accounts[change.claim.account_id]
+        due_at = change.follow.due_at
+        if change.after.poll_count == 0:
+            due_at = polling.first_due(account, now=change.at, rng=self.rng)
+        self._schedule_poll(change.after, due_at)
+
+    def _let_go(self, job_id: int) -> None:
+        self._held.pop(job_id, None)
+        self._leases.pop(job_id, None)
+        self._unwritten.pop(job_id, None)
+
+    # --- the end ---
+
+    def _drain(self) -> None:
+        """Wait for what is under way, write it, and give back the rest so that another pump goes on at once."""
+        self._halt.set()
+        ends_at = self.clock.now() + timedelta(seconds=self.conf.read_timeout + self.conf.connect_timeout)
+        while self.clock.now() < ends_at and (self._busy or self._probing):
+            self.clock.wait(self._wake, 0.1)
+            self._wake.clear()
+            self._take_results(self.clock.now())
+        now = self.clock.now()
+        try:
+            self._give_back(now)
+        except (OperationalError, InterfaceError) as error:
+            log.warning("pump %s ends without the database (%s); its leases run out", self.owner, type(error).__name__)
+            connection.close()
+
+    def _give_back(self, now: datetime) -> None:
+        for ready in self._ready.values():
+            for prepared in ready:
+                if prepared.is_resend and not prepared.doubt_before:
+                    self._queue(submission.judge_never_left(prepared.claim, now=now), now)
+        for change in self._unwritten.values():
+            self._outbox.append(replace(change, follow=None))
+        self._unwritten.clear()
+        written = {change.claim.job_id for change in self._outbox if change.follow is None}
+        self._flush(now)
+        for job_id in self._busy:
+            self._held.pop(job_id, None)  # its thread may still learn an id; until then the lease is its own
+        claims.release(self.owner, [job_id for job_id in self._held if job_id not in written], now=now)
+        self._held.clear()
+
+    def _keep_late_results(self) -> None:
+        """What a slow thread learned after the pump had given up waiting: an id is never dropped."""
+        now = self.clock.now()
+        self._take_results(now)
+        if not self._outbox:
+            return
+        try:
+            self._flush(now)
+        except (OperationalError, InterfaceError) as error:
+            log.warning(
+                "pump %s could not write %d late outcomes (%s)", self.owner, len(self._outbox), type(error).__name__
+            )
+            connection.close()

@@ -1,0 +1,96 @@
+"""Starting pumps: the place where real time, real dice and the configured store enter the engine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import secrets
+import socket
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from django.conf import settings
+
+from batches import queue
+from batches.conf import ENGINE
+from batches.engine import slots, work
+from batches.engine.accounts import Providers
+from batches.engine.clock import SystemClock
+from batches.engine.pdfcheck import PdfChecker
+from batches.engine.pump import Pump, Tally
+from batches.engine.sweep import sweep as sweep_rows
+from batches.storage import open_store
+
+log = logging.getLogger(__name__)
+
+
+def run_pump(*, stopping: Callable[[], bool]) -> Tally | None:
+    """Run one pump if a slot is free; ring for the next one when it leaves work behind."""
+    clock = SystemClock()
+    clock.calibrate()
+    owner = f"{socket.gethostname()[:30]}:{os.getpid()}:{secrets.token_hex(6)}"
+    slot = slots.acquire(owner, now=clock.now())
+    if slot is None:
+        return None
+    providers = Providers()
+    checker = PdfChecker(seconds=ENGINE.pdf_check_seconds)
+    pump = Pump(
+        owner=owner,
+        clock=clock,
+        rng=random.Random(),  # noqa: S311 - jitter, not a secret
+        providers=providers,
+        store=open_store(settings.STORAGE_URL),
+        checker=checker,
+        stopping=_one_worker_makes_room(stopping, clock.now, started_at=clock.now()),
+        slot=slot,
+    )
+    try:
+        tally = pump.run()
+    finally:
+        providers.close()
+        checker.close()
+        slots.release(slot, owner, now=clock.now())
+    log.info("pump ended: %s", tally)
+    if not stopping():
+        ring_if_needed()
+    return tally
+
+
+def _one_worker_makes_room(
+    stopping: Callable[[], bool], now: Callable[[], datetime], *, started_at: datetime
+) -> Callable[[], bool]:
+    """With a single worker, a pump ends early when another task waits for it."""
+    if settings.CLUSTER_WORKERS > 1:
+        return stopping
+    asked_at = started_at
+
+    def stop_or_yield() -> bool:
+        nonlocal asked_at
+        if stopping():
+            return True
+        if now() < asked_at + timedelta(seconds=ENGINE.pump_yield_seconds):
+            return False
+        asked_at = now()
+        return queue.waiting() > 0
+
+    return stop_or_yield
+
+
+def ring_if_needed() -> int:
+    """Ring for as many pumps as would find work, less the messages that wait already. Returns how many."""
+    clock = SystemClock()
+    clock.calibrate()
+    wanted = work.pumps_wanted(now=clock.now())
+    missing = max(0, wanted - queue.waiting())
+    if missing:
+        queue.ring(missing)
+    return missing
+
+
+def sweep() -> None:
+    """One healing pass on the configured store."""
+    clock = SystemClock()
+    clock.calibrate()
+    report = sweep_rows(open_store(settings.STORAGE_URL), now=clock.now())
+    log.info("sweep: %s", report.as_dict())

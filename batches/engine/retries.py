@@ -1,0 +1,124 @@
+"""What follows from a failed call: pure decisions, in one place. Nothing here sends, waits or writes."""
+
+from __future__ import annotations
+
+import enum
+import random
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from batches.conf import ENGINE
+from batches.models import FailureClass, HoldReason
+from batches.providers import errors
+
+
+class Next(enum.Enum):
+    """Where a submission goes after an answer that brought no id."""
+
+    REQUEUE = "requeue"  # definitely not there: the job waits as pending
+    RESEND = "resend"  # may be there: the same key and bytes again, at `due_at`
+    FAIL = "fail"  # definitely refused for good
+    UNKNOWN = "unknown"  # may be there, and may not be sent again: a person decides
+
+
+@dataclass(frozen=True)
+class SubmissionFacts:
+    """What the decision needs of the submission, as it was before this try.
+
+    `in_doubt`: an earlier try may have arrived. `tries` were spent before this one.
+    """
+
+    in_doubt: bool
+    tries: int
+    resend_until: datetime | None
+
+
+@dataclass(frozen=True)
+class Decision:
+    next: Next
+    due_at: datetime
+    in_doubt: bool
+    spends_try: bool
+    failure_class: FailureClass | None = None
+    hold: HoldReason | None = None
+    cool_down_until: datetime | None = None
+    transport_failure: bool = False
+
+
+def decide_submission(
+    error: errors.ProviderError, facts: SubmissionFacts, *, now: datetime, rng: random.Random
+) -> Decision:
+    """Maybe-sent is sticky: once a try may have arrived, no later refusal of another try proves anything."""
+    if isinstance(error, errors.OutcomeUnknown | errors.KeyConflict):
+        return _after_doubt(error, facts, now=now, rng=rng)
+    if isinstance(error, errors.InvalidInput | errors.NotFound):
+        if facts.in_doubt:
+            return Decision(Next.UNKNOWN, now, True, True, FailureClass.UNKNOWN_OUTCOME)
+        return Decision(Next.FAIL, now, False, True, FailureClass.INVALID_INPUT)
+
+    # What is left is about the account or the way there. No try is spent; the document is not at fault.
+    hold: HoldReason | None = None
+    cool_down_until: datetime | None = None
+    due_at = now + backoff(facts.tries, rng)
+    if isinstance(error, errors.Unauthorized):
+        hold = HoldReason.AUTH
+    elif isinstance(error, errors.InsufficientCredit):
+        hold = HoldReason.CREDIT
+    elif isinstance(error, errors.RateLimited):
+        cool_down_until = due_at = now + retry_after(error, rng)
+    return Decision(
+        Next.RESEND if facts.in_doubt else Next.REQUEUE,
+        due_at,
+        facts.in_doubt,
+        spends_try=False,
+        hold=hold,
+        cool_down_until=cool_down_until,
+        transport_failure=isinstance(error, errors.NotSent),
+    )
+
+
+def _after_doubt(error: errors.ProviderError, facts: SubmissionFacts, *, now: datetime, rng: random.Random) -> Decision:
+    """The try may have arrived (or its key is known there): only the same key and bytes may follow it."""
+    tries = facts.tries + 1
+    transport_failure = isinstance(error, errors.AnswerLost)
+    wait = max(backoff(tries, rng), timedelta(seconds=error.retry_after or 0))
+    if tries < ENGINE.submit_tries_most and may_resend(facts.resend_until, now + wait):
+        return Decision(Next.RESEND, now + wait, True, spends_try=True, transport_failure=transport_failure)
+    kind = FailureClass.IDEMPOTENCY_CONFLICT if isinstance(error, errors.KeyConflict) else FailureClass.UNKNOWN_OUTCOME
+    return Decision(Next.UNKNOWN, now, True, True, kind, transport_failure=transport_failure)
+
+
+def may_resend(resend_until: datetime | None, now: datetime) -> bool:
+    """The provider still knows the key when a request that leaves now arrives, even at its slowest."""
+    return resend_until is not None and now + timedelta(seconds=ENGINE.read_timeout) < resend_until
+
+
+def resend_until(first_sent_at: datetime, retention_seconds: int) -> datetime | None:
+    """First send + key retention - a margin; None when nothing is left of it."""
+    margin = max(ENGINE.resend_margin_seconds, ENGINE.resend_margin_share * retention_seconds)
+    return first_sent_at + timedelta(seconds=retention_seconds - margin) if retention_seconds > margin else None
+
+
+def backoff(tries: int, rng: random.Random) -> timedelta:
+    """Capped exponential delay with full jitter; never under a quarter of a second, so that no loop is hot."""
+    ceiling = min(ENGINE.backoff_most_seconds, ENGINE.backoff_first_seconds * 2 ** min(tries, 16))
+    return timedelta(seconds=max(0.25, rng.uniform(0, ceiling)))
+
+
+def retry_after(error: errors.ProviderError, rng: random.Random) -> timedelta:
+    """The provider's own wait plus a small skew, bounded; its absence means our backoff's first steps."""
+    asked = error.retry_after if error.retry_after is not None else rng.uniform(1, 4)
+    seconds = min(max(asked, 0.0), ENGINE.retry_after_most_seconds) + ENGINE.retry_after_skew_seconds
+    return timedelta(seconds=seconds)
+
+
+def poll_delay(polls: int, *, initial_ms: int, most_ms: int, rng: random.Random) -> timedelta:
+    """Bounded exponential delay before status read number `polls` + 1, with a fifth of jitter either side."""
+    delay = min(most_ms, initial_ms * ENGINE.poll_growth ** min(polls, 32))
+    return timedelta(milliseconds=delay * rng.uniform(0.8, 1.2))
+
+
+def probe_delay(failures: int, rng: random.Random) -> timedelta:
+    """Before the next single probe of an account that could not be reached."""
+    ceiling = min(ENGINE.probe_most_seconds, ENGINE.probe_first_seconds * 2 ** min(max(failures - 1, 0), 16))
+    return timedelta(seconds=ceiling * rng.uniform(0.7, 1.0))

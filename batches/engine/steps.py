@@ -1,0 +1,177 @@
+"""What runs on a pump's threads: one step of one job, without the database, its result as a value.
+
+A step never raises. What it could not foresee becomes `Crashed`, and the job is parked where a person sees it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from batches.conf import ENGINE
+from batches.engine import collection, pacing, polling, retries, submission
+from batches.engine.claims import Claim, OpenSubmission
+from batches.engine.clock import Clock
+from batches.engine.collection import Collected, NotCollected
+from batches.engine.pdfcheck import PdfChecker
+from batches.models import HoldReason
+from batches.providers import errors
+from batches.providers.base import Accepted, Finished, JobStatus, Provider
+from batches.storage import ArtifactStore, StoreError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JobResult:
+    claim: Claim
+
+
+@dataclass(frozen=True)
+class PreparedDone(JobResult):
+    prepared: submission.Prepared
+
+
+@dataclass(frozen=True)
+class PrepareFailed(JobResult):
+    error: errors.ProviderError | StoreError
+
+
+@dataclass(frozen=True)
+class NotSentYet(JobResult):
+    """The slot was missed, or the lease too short: no byte left, and the job waits for another slot."""
+
+    sending: submission.Sending
+
+
+@dataclass(frozen=True)
+class WindowClosed(JobResult):
+    """A resend that came too late for the key's retention: no byte left."""
+
+
+@dataclass(frozen=True)
+class Answered(JobResult):
+    sending: submission.Sending
+    answer: Accepted | Finished
+    at: datetime
+
+
+@dataclass(frozen=True)
+class SendFailed(JobResult):
+    sending: submission.Sending
+    error: errors.ProviderError
+    at: datetime
+
+
+@dataclass(frozen=True)
+class StatusRead(JobResult):
+    status: JobStatus
+
+
+@dataclass(frozen=True)
+class StatusFailed(JobResult):
+    error: errors.ProviderError
+
+
+@dataclass(frozen=True)
+class Fetched(JobResult):
+    collected: Collected
+
+
+@dataclass(frozen=True)
+class FetchMissed(JobResult):
+    missed: NotCollected
+
+
+@dataclass(frozen=True)
+class Crashed(JobResult):
+    words: str
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A single probe of an account that could not be reached: no error means that it answered."""
+
+    account_id: int
+    error: errors.ProviderError | None
+    hold: HoldReason | None = None
+
+
+Result = JobResult | Probed
+
+
+def guarded(claim: Claim, step: Callable[..., Result], *given: object) -> Result:
+    """Run a step; a fault of ours ends at this job."""
+    try:
+        return step(*given)
+    except Exception as error:
+        log.exception("step %s of job %s failed", step.__name__, claim.job_id)
+        return Crashed(claim, f"An internal error stopped it ({type(error).__name__}); the log has the trace.")
+
+
+def prepare(claim: Claim, given: submission.Input, provider: Provider, store: ArtifactStore) -> Result:
+    try:
+        return PreparedDone(claim, submission.prepare(claim, given, provider, store))
+    except (errors.ProviderError, StoreError) as error:
+        return PrepareFailed(claim, error)
+
+
+def prepare_again(claim: Claim, known: OpenSubmission, body: bytes | None, store: ArtifactStore) -> Result:
+    try:
+        return PreparedDone(claim, submission.prepare_again(claim, known, body, store))
+    except StoreError as error:
+        return PrepareFailed(claim, error)
+
+
+def send(
+    sending: submission.Sending,
+    provider: Provider,
+    limits: pacing.Limits,
+    clock: Clock,
+    halt: threading.Event,
+    lease_until: Callable[[], datetime],
+) -> Result:
+    """Wait for the slot, look once more whether the bytes may still leave, and send them."""
+    claim = sending.prepared.claim
+    halted = clock.wait(halt, (sending.slot - clock.now()).total_seconds())
+    now = clock.now()
+    if halted or not pacing.may_still_leave(sending.slot, limits, now):
+        return NotSentYet(claim, sending)
+    if now + timedelta(seconds=ENGINE.lease_margin_seconds) > lease_until():
+        return NotSentYet(claim, sending)
+    if sending.prepared.doubt_before and not retries.may_resend(sending.submission.resend_until, now):
+        return WindowClosed(claim)
+    try:
+        answer = submission.send(sending, provider, now=now)
+    except errors.ProviderError as error:
+        return SendFailed(claim, sending, error, clock.now())
+    return Answered(claim, sending, answer, clock.now())
+
+
+def poll(claim: Claim, provider: Provider, slot: datetime, clock: Clock, halt: threading.Event) -> Result:
+    clock.wait(halt, (slot - clock.now()).total_seconds())
+    try:
+        return StatusRead(claim, polling.read(claim, provider, now=clock.now()))
+    except errors.ProviderError as error:
+        return StatusFailed(claim, error)
+
+
+def fetch(claim: Claim, provider: Provider, store: ArtifactStore, checker: PdfChecker, clock: Clock) -> Result:
+    outcome = collection.collect(claim, provider, store, checker, now=clock.now())
+    return Fetched(claim, outcome) if isinstance(outcome, Collected) else FetchMissed(claim, outcome)
+
+
+def probe(account_id: int, provider: Provider, *, now: datetime) -> Probed:
+    """One free, authenticated call. A key that is refused is a different trouble than a service that is away."""
+    try:
+        provider.check_account(now=now)
+    except errors.Unauthorized as error:
+        return Probed(account_id, error, HoldReason.AUTH)
+    except (errors.NotSent, errors.OutcomeUnknown) as error:
+        return Probed(account_id, error)
+    except errors.ProviderError:
+        return Probed(account_id, None)  # it answered; whatever it said, it can be reached
+    return Probed(account_id, None)

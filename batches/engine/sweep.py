@@ -1,0 +1,36 @@
+"""The periodic healing pass. Pumps heal what they meet by themselves; this tidies what nobody meets."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+
+from batches.models import Job, PumpSlot
+from batches.storage import ArtifactStore
+
+#: Half-written files of a killed worker are surely nobody's after this long.
+TEMPORARY_AGE = timedelta(hours=1)
+#: One pass handles at most this many rows, so that it never outgrows its minute.
+ROWS_MOST = 1000
+
+
+@dataclass(frozen=True)
+class SweepReport:
+    """What one pass did, in rows and files."""
+
+    leases_cleared: int
+    slots_cleared: int
+    temporaries_removed: int
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+def sweep(store: ArtifactStore, *, now: datetime) -> SweepReport:
+    """Clear leases that ran out and files that no worker will finish. Safe to run any number of times at once."""
+    expired = list(Job.objects.filter(lease_until__lt=now).values_list("pk", flat=True)[:ROWS_MOST])
+    # The guard is repeated: a pump may have claimed one of them since.
+    leases = Job.objects.filter(pk__in=expired, lease_until__lt=now).update(lease_owner=None, lease_until=None)
+    slots = PumpSlot.objects.filter(lease_until__lt=now).update(owner=None, lease_until=None)
+    removed = store.sweep_temporaries(older_than=TEMPORARY_AGE, now=now)
+    return SweepReport(leases, slots, removed)

@@ -1,0 +1,138 @@
+"""The only writer of `Job.state`: the edges as one table, and one guarded, recorded way along them.
+
+A move names the state and the fencing token that its author read. The UPDATE repeats both, the row count is checked,
+and a `JobEvent` is inserted in the same transaction. Whoever lost a race learns it from what comes back.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from batches.engine import bulk
+from batches.engine.errors import IllegalTransition, StaleClaim
+from batches.models import FAILED_STATES, Job, JobEvent, JobState
+
+PENDING, SUBMITTING, ACCEPTED, RENDERED = JobState.PENDING, JobState.SUBMITTING, JobState.ACCEPTED, JobState.RENDERED
+SAVED, FAILED, UNKNOWN, CANCELLED = JobState.SAVED, JobState.FAILED, JobState.UNKNOWN, JobState.CANCELLED
+DEADLINE_EXCEEDED, EXPIRED = JobState.DEADLINE_EXCEEDED, JobState.EXPIRED
+
+
+class EdgeKind(enum.Enum):
+    ENGINE = "engine"  # a pump, as a step's outcome
+    EVIDENCE = "evidence"  # something proved a state that we had given up on
+    PERSON = "person"  # a verb, with actor and reason
+
+
+#: Every legal change of a job's state. Nothing else moves a job.
+EDGES: Mapping[tuple[JobState, JobState], EdgeKind] = {
+    (PENDING, SUBMITTING): EdgeKind.ENGINE,  # the intent is committed
+    (PENDING, FAILED): EdgeKind.ENGINE,  # the input cannot be prepared, or our own fault parked it
+    (SUBMITTING, PENDING): EdgeKind.ENGINE,  # a definite refusal of the account, never in doubt
+    (SUBMITTING, ACCEPTED): EdgeKind.ENGINE,
+    (SUBMITTING, RENDERED): EdgeKind.ENGINE,  # the answer was the finished result
+    (SUBMITTING, FAILED): EdgeKind.ENGINE,  # definitely refused on every try
+    (SUBMITTING, UNKNOWN): EdgeKind.ENGINE,  # may have been accepted, and may not be sent again
+    (ACCEPTED, RENDERED): EdgeKind.ENGINE,
+    (ACCEPTED, FAILED): EdgeKind.ENGINE,
+    (ACCEPTED, DEADLINE_EXCEEDED): EdgeKind.ENGINE,
+    (RENDERED, SAVED): EdgeKind.ENGINE,
+    (RENDERED, EXPIRED): EdgeKind.ENGINE,
+    (RENDERED, FAILED): EdgeKind.ENGINE,
+    (RENDERED, ACCEPTED): EdgeKind.EVIDENCE,  # a fresh status read says that it is not finished after all
+    (UNKNOWN, ACCEPTED): EdgeKind.EVIDENCE,
+    (UNKNOWN, RENDERED): EdgeKind.EVIDENCE,
+    (DEADLINE_EXCEEDED, ACCEPTED): EdgeKind.EVIDENCE,
+    (DEADLINE_EXCEEDED, RENDERED): EdgeKind.EVIDENCE,
+    (FAILED, RENDERED): EdgeKind.EVIDENCE,  # the provider reports success late
+    (SAVED, RENDERED): EdgeKind.EVIDENCE,  # the stored object is missing, the remote copy lives
+    (SAVED, EXPIRED): EdgeKind.EVIDENCE,  # the stored object is missing, and so is the remote copy
+    (PENDING, CANCELLED): EdgeKind.PERSON,
+    (CANCELLED, PENDING): EdgeKind.PERSON,
+    (FAILED, PENDING): EdgeKind.PERSON,
+    (FAILED, SUBMITTING): EdgeKind.PERSON,
+    (UNKNOWN, SUBMITTING): EdgeKind.PERSON,
+    (EXPIRED, RENDERED): EdgeKind.PERSON,
+}
+
+
+@dataclass(frozen=True)
+class Move:
+    """One job along one edge. `fields` are further `Job` columns; leaving the failed states clears the failure."""
+
+    job_id: int
+    token: int
+    from_state: JobState
+    to_state: JobState
+    reason: str
+    words: str = ""
+    actor: str = "engine"
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+def move(moving: Move, *, now: datetime) -> None:
+    """Move one job, or raise `StaleClaim`."""
+    if moving.job_id not in move_many([moving], now=now):
+        raise StaleClaim(f"Job {moving.job_id} is no longer {moving.from_state.label}; nothing was changed.")
+
+
+def move_many(moves: Sequence[Move], *, now: datetime) -> set[int]:
+    """Move each job at most once, in grouped statements of one transaction. Returns the jobs that moved.
+
+    Raises `IllegalTransition` for an edge that does not exist, before anything is written.
+    """
+    for moving in moves:
+        if (moving.from_state, moving.to_state) not in EDGES:
+            raise IllegalTransition(f"There is no edge from {moving.from_state} to {moving.to_state}.")
+    groups: dict[tuple[Any, ...], list[Move]] = defaultdict(list)
+    for moving in moves:
+        groups[(moving.to_state, tuple(sorted(moving.fields)))].append(moving)
+    moved: set[int] = set()
+    with transaction.atomic(savepoint=False):
+        for (to_state, _names), group in sorted(groups.items(), key=lambda pair: pair[0]):
+            rows = [_row(moving, to_state, now) for moving in group]
+            moved |= bulk.guarded_update(Job, rows, guard=("state", "fencing_token"))
+        _record((moving for moving in moves if moving.job_id in moved), now=now)
+    return moved
+
+
+def _row(moving: Move, to_state: JobState, now: datetime) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "pk": moving.job_id,
+        "guard:state": moving.from_state,
+        "guard:fencing_token": moving.token,
+        "state": to_state,
+        "state_changed_at": now,
+    }
+    if to_state not in FAILED_STATES:
+        row |= {"failure_class": "", "failure_code": "", "failure_words": ""}
+    row |= moving.fields
+    return row
+
+
+def _record(moves: Iterable[Move], *, now: datetime) -> None:
+    JobEvent.objects.bulk_create(
+        JobEvent(
+            job_id=moving.job_id,
+            at=now,
+            from_state=moving.from_state,
+            to_state=moving.to_state,
+            reason=moving.reason,
+            words=moving.words,
+            actor=moving.actor,
+        )
+        for moving in moves
+    )
+
+
+def record_ignored(job_id: int, state: JobState, *, reason: str, words: str, now: datetime) -> None:
+    """Keep something that arrived and changed nothing: a stale write, a late answer, an event for a finished job."""
+    JobEvent.objects.create(
+        job_id=job_id, at=now, from_state=state, to_state=state, reason=reason, words=words, actor="engine"
+    )

@@ -1,0 +1,39 @@
+"""Is there work, and how many pumps would it keep busy? What the ringing of the doorbell is decided by."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db.models import Q, QuerySet
+
+from batches.engine import claims, slots
+from batches.models import ACTIVE_STATES, AccountHealth, HoldReason, Job, JobState, ProviderAccount
+
+#: Due jobs that are worth a further pump.
+JOBS_PER_PUMP = 20
+
+
+def pumps_wanted(*, now: datetime) -> int:
+    """How many more pumps would find something to do: 0 when nothing is due or every slot is taken."""
+    free = slots.free(now).count()
+    if not free:
+        return 0
+    due = len(_due(now).values_list("pk", flat=True)[: JOBS_PER_PUMP * free])
+    probes = ProviderAccount.objects.filter(
+        health=AccountHealth.HELD, hold_reason=HoldReason.UNREACHABLE, probe_at__lte=now
+    )
+    if not due:
+        return 1 if probes.exists() else 0
+    return min(free, 1 + due // JOBS_PER_PUMP)
+
+
+def _due(now: datetime) -> QuerySet[Job]:
+    in_progress = [state for state in ACTIVE_STATES if state is not JobState.PENDING]
+    sendable = Q(state=JobState.PENDING, account__health=AccountHealth.OPEN)
+    return claims.claimable(now).filter(Q(state__in=in_progress) | sendable, due_at__lte=now)
+
+
+def oldest_due_seconds(*, now: datetime) -> float:
+    """Age of the oldest due job that nobody works on: the number that says whether the cluster is alive."""
+    oldest = _due(now).order_by("due_at").values_list("due_at", flat=True).first()
+    return max(0.0, (now - oldest).total_seconds()) if oldest else 0.0

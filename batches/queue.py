@@ -1,0 +1,45 @@
+"""The only file that talks to django-q2. A message is a doorbell: losing one or ringing twice is harmless.
+
+Tasks are named by dotted strings, so that the engine can ring without importing them; `tests/test_queue.py` proves
+that each string resolves. With the ORM broker a message is a row of the same database: rung inside a transaction, it
+is heard only when that commits.
+"""
+
+from __future__ import annotations
+
+from django_q.models import OrmQ, Schedule
+from django_q.tasks import async_task
+
+RUN_PUMP = "batches.tasks.run_pump"
+ENSURE_PUMPS = "batches.tasks.ensure_pumps"
+SWEEP = "batches.tasks.sweep"
+
+#: Every schedule, by name: what it runs and each how many minutes.
+SCHEDULES = {
+    "relaypdf: ensure pumps": (ENSURE_PUMPS, 1),
+    "relaypdf: sweep": (SWEEP, 1),
+}
+
+
+def ring(pumps: int = 1) -> None:
+    """Ask for pumps. Those that find no free slot end at once."""
+    for _ in range(pumps):
+        async_task(RUN_PUMP, save=False)
+
+
+def waiting() -> int:
+    """Messages that no worker has taken yet, counted no further than a hundred."""
+    return len(OrmQ.objects.values_list("pk", flat=True)[:100])
+
+
+def ensure_schedules() -> None:
+    """One row per schedule, whatever was there before; safe to run twice and at once."""
+    for name, (task, minutes) in SCHEDULES.items():
+        rows = Schedule.objects.filter(name=name).order_by("pk")
+        kept = rows.first()
+        if kept is None:
+            Schedule.objects.create(name=name, func=task, schedule_type=Schedule.MINUTES, minutes=minutes)
+            kept = rows.first()
+        assert kept is not None
+        rows.exclude(pk=kept.pk).delete()
+        Schedule.objects.filter(pk=kept.pk).update(func=task, schedule_type=Schedule.MINUTES, minutes=minutes)
