@@ -6,6 +6,7 @@ whole batch except `batch_json`, whose shape lists every item.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,7 @@ from django.db.models import (
 
 from batches.models import (
     FAILED_STATES,
+    IN_FLIGHT_STATES,
     AccountHealth,
     Batch,
     BatchItem,
@@ -258,6 +260,12 @@ def usable_accounts(workspaces: Iterable[Workspace] | QuerySet[Workspace]) -> Qu
     ).order_by("name", "pk")
 
 
+def started_batch(workspace: Workspace, creation_key: str) -> Batch | None:
+    """The batch that `intake.start` made with this key; rows keep the key's digest."""
+    digest = hashlib.sha256(creation_key.encode()).hexdigest()
+    return Batch.objects.filter(workspace=workspace, creation_key=digest).first()
+
+
 def held_accounts(batch: Batch) -> QuerySet[ProviderAccount]:
     """The held accounts on which items of this batch wait."""
     waiting = Job.objects.filter(account=OuterRef("pk"), state=JobState.PENDING, version__items__batch=batch)
@@ -272,3 +280,12 @@ def default_account(usable: QuerySet[ProviderAccount]) -> ProviderAccount | None
         if slug in by_slug:
             return by_slug[slug]
     return next(iter(by_slug.values())) if len(by_slug) == 1 else None
+
+
+def waiting_count(account: ProviderAccount) -> int:
+    return Job.objects.filter(account=account, state=JobState.PENDING).count()
+
+
+def in_flight_count(account: ProviderAccount) -> int:
+    """Jobs that are at the provider, by all that we know."""
+    return Job.objects.filter(account=account, state__in=IN_FLIGHT_STATES).count()

@@ -53,6 +53,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--wait", action="store_true", help="Return when the batch has ended.")
         parser.add_argument("--timeout", type=_seconds, default=3600.0, metavar="S", help="Longest wait, in seconds.")
+        parser.add_argument("--confirm", action="store_true", help="Start although the check asks for a confirmation.")
         parser.add_argument("--creation-key", metavar="KEY", help="The same key never makes a second batch.")
         parser.add_argument("--json", action="store_true", help="Print the batch as one JSON document.")
 
@@ -83,6 +84,8 @@ class Command(BaseCommand):
             if not check.ok:
                 raise self._refusal(check.report(), as_json=options["json"])
             refusals.write_report(self.stderr, check.report())
+            if check.plan.needs_confirmation and not options["confirm"]:
+                raise choosing.refusal("The notices above need a confirmation; give --confirm to start all the same.")
             try:
                 return intake.start(
                     check,
@@ -93,6 +96,7 @@ class Command(BaseCommand):
                     creation_key=options["creation_key"] or secrets.token_urlsafe(32),
                     store=storage.open_store(settings.STORAGE_URL),
                     now=timezone.now(),
+                    confirmed=options["confirm"],
                 )
             except IntakeRefused as refused:
                 raise choosing.refusal(refused.words) from refused

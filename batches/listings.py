@@ -1,0 +1,343 @@
+"""Read-only queries behind the pages: lists by keyset, failures by cause, held accounts and alerts.
+
+Each function asks a constant number of queries and reads at most one page of rows, whatever the size of a batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Window
+from django.db.models.functions import RowNumber
+
+from batches import selectors, wording
+from batches.models import (
+    ACTIVE_STATES,
+    FAILED_STATES,
+    AccountHealth,
+    Alert,
+    AlertKind,
+    Batch,
+    BatchItem,
+    FailureClass,
+    ProviderAccount,
+    Submission,
+)
+from batches.wording import Badge, Group
+
+Row = TypeVar("Row")
+
+ITEMS_PER_PAGE = 50
+BATCHES_PER_PAGE = 20
+#: Failed documents that a cause names before it says "and n more".
+NAMES_PER_CAUSE = 5
+CAUSES_SHOWN = 8
+ALERTS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Page(Generic[Row]):
+    """One page of a list. `before` and `after` are the cursors of the pages on either side, None where none is."""
+
+    rows: Sequence[Row]
+    before: str | None = None
+    after: str | None = None
+
+
+# --- items of a batch -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ItemRow:
+    """One manifest row as the batch page shows it. `changed_at` is when its job last changed its state."""
+
+    position: int
+    business_id: str
+    document_id: str
+    version: int
+    state: str
+    group: str
+    failure_class: str
+    failure_words: str
+    changed_at: datetime
+    pages: int | None
+    byte_count: int | None
+
+    @property
+    def badge(self) -> Badge:
+        if self.group in (Group.HELD, Group.CANCELLED):
+            return wording.GROUP_BADGES[self.group]
+        return wording.JOB_BADGES[self.state]
+
+    @property
+    def has_file(self) -> bool:
+        return self.byte_count is not None
+
+    @property
+    def key(self) -> str:
+        return str(self.position)
+
+    @property
+    def revision(self) -> str:
+        """Changes whenever what the row shows does."""
+        return digest(self.version, self.group, self.state, self.changed_at, self.byte_count, self.failure_words)
+
+
+_ITEM_COLUMNS = (
+    "position",
+    "document__business_id",
+    "document__public_id",
+    "version__number",
+    "version__job__state",
+    "group",
+    "version__job__failure_class",
+    "version__job__failure_words",
+    "version__job__state_changed_at",
+    "version__artifact__page_count",
+    "version__artifact__byte_count",
+    "version__artifact__local_deleted_at",
+)
+
+
+def items_page(
+    batch: Batch,
+    *,
+    group: str = "",
+    q: str = "",
+    after: int | None = None,
+    before: int | None = None,
+    limit: int = ITEMS_PER_PAGE,
+) -> Page[ItemRow]:
+    """Items in manifest order, of one counter and a search where given, beyond a position."""
+    items = selectors.with_group(BatchItem.objects.filter(batch=batch))
+    if group in Group.values:
+        items = items.filter(Q(group=group))
+    if q:
+        items = _searched(items, q)
+    backwards = before is not None
+    if backwards:
+        items = items.filter(position__lt=before).order_by("-position")
+    else:
+        items = items.filter(position__gt=-1 if after is None else after).order_by("position")
+    rows = [_item_row(values) for values in items.values_list(*_ITEM_COLUMNS)[: limit + 1]]
+    has_more, rows = len(rows) > limit, rows[:limit]
+    if backwards:
+        rows.reverse()
+    came_from_before = (after is not None and after >= 0) if not backwards else has_more
+    goes_on = has_more if not backwards else True
+    return Page(
+        rows,
+        before=str(rows[0].position) if rows and came_from_before else None,
+        after=str(rows[-1].position) if rows and goes_on else None,
+    )
+
+
+def items_at(batch: Batch, positions: Iterable[int]) -> list[ItemRow]:
+    """The rows at these positions as they are now, for updating them in place."""
+    items = selectors.with_group(BatchItem.objects.filter(batch=batch, position__in=list(positions)))
+    return [_item_row(values) for values in items.order_by("position").values_list(*_ITEM_COLUMNS)]
+
+
+def _searched(items: QuerySet[BatchItem], q: str) -> QuerySet[BatchItem]:
+    """Items whose id or reason holds the text, or whose row number or provider job id is it."""
+    if "\0" in q:  # PostgreSQL takes no NUL; no stored text holds one
+        return items.none()
+    submitted = Submission.objects.filter(job=OuterRef("version__job"), provider_job_id=q)
+    wanted = (
+        Q(document__business_id__icontains=q)
+        | Q(version__job__failure_words__icontains=q)
+        | Q(version__job__failure_code__iexact=q)
+        | Q(Exists(submitted))
+    )
+    if q.isascii() and q.isdigit() and len(q) <= 9:
+        wanted |= Q(position=int(q))
+    return items.filter(wanted)
+
+
+def _item_row(values: tuple[Any, ...]) -> ItemRow:
+    row = ItemRow(*values[:-1])
+    is_deleted = values[-1] is not None
+    return replace(row, pages=None, byte_count=None) if is_deleted else row
+
+
+# --- what needs a person --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FailedItem:
+    position: int
+    business_id: str
+    document_id: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Failed, undismissed items of one batch with the same class and provider code; the first few by name."""
+
+    failure_class: str
+    code: str
+    count: int
+    items: Sequence[FailedItem]
+
+    @property
+    def title(self) -> str:
+        return FailureClass(self.failure_class).label
+
+    @property
+    def what_to_do(self) -> str:
+        return wording.WHAT_TO_DO[self.failure_class]
+
+    @property
+    def more_count(self) -> int:
+        return self.count - len(self.items)
+
+
+def causes(batch: Batch) -> list[Cause]:
+    """Why items of this batch failed, the most frequent cause first, in one query."""
+    by_cause = [F("version__job__failure_class"), F("version__job__failure_code")]
+    failed = (
+        BatchItem.objects.filter(
+            batch=batch, cancelled_at=None, dismissed_at=None, version__job__state__in=FAILED_STATES
+        )
+        .annotate(
+            place=Window(RowNumber(), partition_by=by_cause, order_by="position"),
+            in_cause=Window(Count("pk"), partition_by=by_cause),
+        )
+        .filter(place__lte=NAMES_PER_CAUSE)
+        .order_by("-in_cause", "version__job__failure_class", "version__job__failure_code", "position")
+        .values_list(
+            "version__job__failure_class",
+            "version__job__failure_code",
+            "in_cause",
+            "position",
+            "document__business_id",
+            "document__public_id",
+            "version__job__failure_words",
+        )
+    )
+    named: dict[tuple[str, str, int], list[FailedItem]] = {}
+    for row in failed[: CAUSES_SHOWN * NAMES_PER_CAUSE]:
+        named.setdefault(row[:3], []).append(FailedItem(*row[3:]))
+    return [Cause(*key, items) for key, items in named.items()]
+
+
+def held_accounts_of(user: selectors.Person) -> QuerySet[ProviderAccount]:
+    """Held accounts that the user's workspaces may use."""
+    usable = selectors.usable_accounts(selectors.visible_workspaces(user))
+    return usable.filter(health=AccountHealth.HELD) if selectors.visible_workspaces(user).exists() else usable.none()
+
+
+def open_alerts(user: selectors.Person) -> list[Alert]:
+    """The newest open alerts about the user's documents and batches; held accounts are told apart from them."""
+    mine = selectors.visible_workspaces(user)
+    about_mine = Q(batch__workspace__in=mine) | Q(job__version__document__workspace__in=mine)
+    alerts = Alert.objects.filter(about_mine, closed_at=None).exclude(kind=AlertKind.ACCOUNT_HELD)
+    return list(alerts.select_related("job__version__document", "batch").order_by("-opened_at", "-id")[:ALERTS_SHOWN])
+
+
+# --- batches --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BatchRow:
+    batch: Batch
+    progress: selectors.Progress
+
+    @property
+    def badge(self) -> Badge:
+        return wording.BATCH_BADGES[self.progress.state]
+
+    @property
+    def key(self) -> str:
+        return self.batch.public_id
+
+    @property
+    def revision(self) -> str:
+        counts = self.progress.counts
+        return digest(self.progress.state, counts.as_dict(), self.progress.attention_count)
+
+
+#: Views of the batch list by their word in the address.
+BATCH_VIEWS = {"": "All", "unfinished": "Unfinished", "attention": "Needs a person"}
+
+
+def batches_page(
+    user: selectors.Person,
+    *,
+    view: str = "",
+    q: str = "",
+    after: str = "",
+    before: str = "",
+    limit: int = BATCHES_PER_PAGE,
+) -> Page[BatchRow]:
+    """The user's batches, newest first. Cursors that make no sense are ignored."""
+    batches = _viewed(selectors.visible_batches(user).select_related("created_by"), view)
+    if q:
+        matching = Q(name__icontains=q) | Q(manifest_name__icontains=q) | Q(public_id=q)
+        batches = batches.none() if "\0" in q else batches.filter(matching)
+    older_than, newer_than = _cursor(after), _cursor(before)
+    backwards = newer_than is not None and older_than is None
+    if backwards and newer_than:
+        batches = batches.filter(_beyond("gt", newer_than)).order_by("created_at", "pk")
+    else:
+        if older_than:
+            batches = batches.filter(_beyond("lt", older_than))
+        batches = batches.order_by("-created_at", "-pk")
+    found = list(batches[: limit + 1])
+    has_more, found = len(found) > limit, found[:limit]
+    if backwards:
+        found.reverse()
+    progress = selectors.progress_of(found)
+    has_newer = has_more if backwards else older_than is not None
+    has_older = True if backwards else has_more
+    return Page(
+        [BatchRow(batch, progress[batch.pk]) for batch in found],
+        before=_cursor_of(found[0]) if found and has_newer else None,
+        after=_cursor_of(found[-1]) if found and has_older else None,
+    )
+
+
+def batch_rows(user: selectors.Person, public_ids: Iterable[str]) -> list[BatchRow]:
+    """These batches as they are now, as far as the user may see them."""
+    found = list(selectors.visible_batches(user).select_related("created_by").filter(public_id__in=list(public_ids)))
+    progress = selectors.progress_of(found)
+    return [BatchRow(batch, progress[batch.pk]) for batch in found]
+
+
+def _viewed(batches: QuerySet[Batch], view: str) -> QuerySet[Batch]:
+    live = BatchItem.objects.filter(batch=OuterRef("pk"), cancelled_at=None)
+    if view == "unfinished":
+        return batches.filter(Exists(live.filter(version__job__state__in=ACTIVE_STATES)))
+    if view == "attention":
+        return batches.filter(Exists(live.filter(version__job__state__in=FAILED_STATES, dismissed_at=None)))
+    return batches
+
+
+def _cursor_of(batch: Batch) -> str:
+    microseconds = (batch.created_at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return f"{microseconds}-{batch.pk}"
+
+
+def _cursor(text: str) -> tuple[datetime, int] | None:
+    microseconds, _, key = text.partition("-")
+    if not all(part.isascii() and part.isdigit() and len(part) < 18 for part in (microseconds, key)):
+        return None
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(microseconds)), int(key)
+    except OverflowError:
+        return None
+
+
+def _beyond(direction: str, cursor: tuple[datetime, int]) -> Q:
+    created_at, key = cursor
+    return Q(**{f"created_at__{direction}": created_at}) | Q(created_at=created_at, **{f"pk__{direction}": key})
+
+
+def digest(*facts: object) -> str:
+    """A short name for a state of what is shown, to tell whether it changed."""
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:10]

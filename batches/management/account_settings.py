@@ -1,0 +1,114 @@
+"""`key=value` pairs of `manage.py account --set`: which settings of an account exist and how they are read.
+
+The base URL is not among them: it is fixed once an account has a submission (design section 3).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django.core.exceptions import ValidationError
+
+from batches.management import choosing
+from batches.models import ProviderAccount
+
+FROM_STDIN = "-"
+SECRETS = frozenset({"api_key", "webhook_secret"})
+
+
+def _whole(text: str) -> int:
+    return int(text)
+
+
+def _yes_or_no(text: str) -> bool:
+    if text.lower() not in ("1", "true", "yes", "on", "0", "false", "no", "off"):
+        raise ValueError
+    return text.lower() in ("1", "true", "yes", "on")
+
+
+def _price(text: str) -> Decimal | None:
+    price = Decimal(text) if text else None
+    if price is not None and not (price.is_finite() and price >= 0):
+        raise ValueError
+    return price
+
+
+def _windows(text: str) -> list[list[int]]:
+    windows = json.loads(text)
+    for count, seconds in windows:
+        if not (isinstance(count, int) and isinstance(seconds, int) and count > 0 and seconds > 0):
+            raise ValueError
+    return [list(window) for window in windows]
+
+
+def _secret(text: str) -> str:
+    secret = (sys.stdin.readline() if text == FROM_STDIN else text).strip()
+    if not secret or any(not 33 <= ord(character) <= 126 for character in secret):
+        raise ValueError
+    return secret
+
+
+def _words(text: str) -> str:
+    return text.strip()
+
+
+def _hosts(text: str) -> list[str]:
+    return [host.strip().lower() for host in text.split(",") if host.strip()]
+
+
+#: Each setting with how its value is read, and the words for a value that cannot be.
+SETTINGS: Mapping[str, tuple[Callable[[str], Any], str]] = {
+    "name": (_words, "some words"),
+    "submit_interval_ms": (_whole, "whole milliseconds"),
+    "submit_burst": (_whole, "a whole number"),
+    "submit_windows": (_windows, "a list such as [[20, 60], [5, 10]]"),
+    "poll_interval_ms": (_whole, "whole milliseconds"),
+    "poll_initial_ms": (_whole, "whole milliseconds"),
+    "poll_max_ms": (_whole, "whole milliseconds"),
+    "max_in_flight": (_whole, "a whole number"),
+    "deadline_seconds": (_whole, "whole seconds"),
+    "key_retention_seconds": (_whole, "whole seconds"),
+    "key_retention_source": (_words, "where the number comes from"),
+    "download_hosts": (_hosts, "host names with commas between"),
+    "delete_remote_after_save": (_yes_or_no, "yes or no"),
+    "price_per_job": (_price, "a price such as 0.0013, or nothing"),
+    "price_currency": (_words, "a currency such as USD"),
+    "price_source": (_words, "where the price comes from"),
+    "api_key": (_secret, "the key, or - to read it from standard input"),
+    "webhook_secret": (_secret, "the secret, or - to read it from standard input"),
+}
+
+
+def apply(account: ProviderAccount, pairs: Sequence[str]) -> dict[str, Any]:
+    """Set the pairs on the account, checked as the admin would, and save them.
+
+    Returns what was set, without secrets. Raises `CommandError` (exit code 2) with nothing saved.
+    """
+    changes: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if key not in SETTINGS or not equals:
+            raise choosing.refusal(f"{pair.partition('=')[0]!r} cannot be set; known: {', '.join(SETTINGS)}.")
+        read, wanted = SETTINGS[key]
+        try:
+            changes[key] = read(text)
+        except (ValueError, TypeError, InvalidOperation):
+            raise choosing.refusal(f"{key} takes {wanted}.") from None
+    if "webhook_secret" in changes:
+        changes["webhook_secret_previous"] = account.webhook_secret  # still accepted while the provider rotates
+    for key, value in changes.items():
+        setattr(account, key, value)
+    untouched = [field.name for field in account._meta.fields if field.name not in changes]
+    try:
+        account.clean_fields(exclude=untouched)
+    except ValidationError as error:
+        words = "; ".join(f"{key}: {' '.join(messages)}" for key, messages in error.message_dict.items())
+        raise choosing.refusal(words) from error
+    if account.poll_initial_ms > account.poll_max_ms:
+        raise choosing.refusal("poll_initial_ms is larger than poll_max_ms.")
+    account.save(update_fields=list(changes))
+    return {key: "set" if key in SECRETS else str(value) for key, value in changes.items() if key in SETTINGS}

@@ -1,0 +1,124 @@
+"""`manage.py account SLUG`: health and limits of a provider account; hold it, resume it, change a setting."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+from django.utils import timezone
+
+from batches import results, selectors, wording
+from batches.engine import audit, health
+from batches.management import account_settings, choosing
+from batches.models import AccountHealth, HoldReason, ProviderAccount
+
+
+class Command(BaseCommand):
+    help = "Show a provider account, hold or resume it, or change its limits."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("slug")
+        parser.add_argument("--json", action="store_true", help="Print the account as one JSON document.")
+        what = parser.add_mutually_exclusive_group()
+        what.add_argument("--hold", action="store_true", help="Send nothing new; accepted work goes on to saved.")
+        what.add_argument("--resume", action="store_true", help="Let waiting documents go on; harmless when not held.")
+        what.add_argument(
+            "--set",
+            nargs="+",
+            metavar="key=value",
+            help=f"Change settings: {', '.join(account_settings.SETTINGS)}.",
+        )
+        parser.add_argument("--reason", default="", help="Why; needed with --hold.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        account = choosing.account(options["slug"])
+        if options["hold"]:
+            done = self._hold(account, options["reason"].strip())
+        elif options["resume"]:
+            done = self._resume(account, options["reason"].strip())
+        elif options["set"]:
+            facts = account_settings.apply(account, options["set"])
+            self._record("change_account", account, options["reason"], facts)
+            done = f"Set {', '.join(f'{key}={value}' for key, value in facts.items())}."
+        else:
+            done = ""
+        account.refresh_from_db()
+        if options["json"]:
+            self.stdout.write(json.dumps(_facts(account), ensure_ascii=False, indent=2))
+            return
+        if done:
+            self.stdout.write(done)
+        self._write(account)
+
+    def _hold(self, account: ProviderAccount, reason: str) -> str:
+        if not reason:
+            raise choosing.refusal("Say why with --reason; the words are shown to everybody who waits.")
+        if not health.hold(account.pk, reason=HoldReason.PERSON, words=reason, now=timezone.now()):
+            return "It was held already; that hold stays."
+        self._record("hold_account", account, reason, {})
+        return "Held."
+
+    def _resume(self, account: ProviderAccount, reason: str) -> str:
+        if not health.resume(account.pk, now=timezone.now()):
+            return "It was not held."
+        self._record("resume_account", account, reason, {})
+        return "Resumed."
+
+    def _record(self, action: str, account: ProviderAccount, reason: str, facts: dict[str, Any]) -> None:
+        audit.record(
+            action,
+            subject=f"account {account.slug}",
+            workspace=account.workspace,
+            actor=None,
+            actor_words=choosing.actor_words(),
+            from_where=choosing.FROM_WHERE,
+            now=timezone.now(),
+            reason=reason,
+            facts=facts,
+        )
+
+    def _write(self, account: ProviderAccount) -> None:
+        facts = _facts(account)
+        if account.health == AccountHealth.HELD:
+            label = HoldReason(account.hold_reason).label
+            self.stdout.write(f"{account.slug}: held since {facts['held_at']} ({label}). {account.hold_words}")
+            self.stdout.write(wording.HOLD_WHAT_TO_DO[account.hold_reason])
+        else:
+            self.stdout.write(f"{account.slug}: open, {wording.pace(account.submit_interval_ms)}")
+        for key, value in facts.items():
+            self.stdout.write(f"  {key:<26}{value if value not in (None, '') else '-'}")
+
+
+def _facts(account: ProviderAccount) -> dict[str, Any]:
+    """The account without its secrets; whether they are there is said."""
+    return {
+        "slug": account.slug,
+        "name": account.name,
+        "kind": account.kind,
+        "base_url": account.base_url,
+        "workspace": account.workspace.slug if account.workspace else None,
+        "health": account.health,
+        "hold_reason": account.hold_reason or None,
+        "hold_words": account.hold_words or None,
+        "held_at": results.timestamp(account.held_at),
+        "waiting": selectors.waiting_count(account),
+        "in_flight": selectors.in_flight_count(account),
+        "max_in_flight": account.max_in_flight,
+        "submit_interval_ms": account.submit_interval_ms,
+        "submit_burst": account.submit_burst,
+        "submit_windows": account.submit_windows,
+        "poll_interval_ms": account.poll_interval_ms,
+        "poll_initial_ms": account.poll_initial_ms,
+        "poll_max_ms": account.poll_max_ms,
+        "deadline_seconds": account.deadline_seconds,
+        "key_retention_seconds": account.key_retention_seconds,
+        "key_retention_source": account.key_retention_source,
+        "download_hosts": account.download_hosts,
+        "delete_remote_after_save": account.delete_remote_after_save,
+        "price_per_job": str(account.price_per_job) if account.price_per_job is not None else None,
+        "price_currency": account.price_currency,
+        "has_api_key": bool(account.api_key),
+        "has_webhook_secret": bool(account.webhook_secret),
+        "archived_at": results.timestamp(account.archived_at),
+    }

@@ -1,0 +1,65 @@
+"""`manage.py download ID --out F.zip`: the stored PDFs of a batch with their lists."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+
+from batches import archives, storage
+from batches.engine import audit
+from batches.management import choosing
+from batches.models import Batch
+
+
+class Command(BaseCommand):
+    help = "Write the ZIP of what is saved. It appears under its name only when it is whole."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("id", help="The batch's id, as in bat_…")
+        parser.add_argument("--out", required=True, metavar="F.zip", type=Path)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        batch, out = choosing.batch(options["id"]), options["out"]
+        now = timezone.now()
+        try:
+            archive = archives.build(batch, store=storage.open_store(settings.STORAGE_URL), now=now)
+            _write(archive, out)
+        except archives.NothingSaved:
+            raise CommandError(f"Nothing of {batch.public_id} is saved yet, so there is nothing to download.") from None
+        except (archives.ArchiveBroken, storage.StoreError) as error:
+            raise CommandError(str(error)) from error
+        except OSError as error:
+            raise CommandError(f"{out} cannot be written ({error.strerror}).") from error
+        self._record(batch, archive, now=now)
+        note = " (PARTIAL: manifest.csv says why the others are missing)" if archive.is_partial else ""
+        self.stdout.write(f"{out}: {archive.document_count:,} of {archive.row_count:,} documents{note}")
+
+    def _record(self, batch: Batch, archive: archives.Archive, *, now: Any) -> None:
+        audit.record(
+            "download_archive",
+            subject=f"batch {batch.public_id}",
+            workspace=batch.workspace,
+            actor=None,
+            actor_words=choosing.actor_words(),
+            from_where=choosing.FROM_WHERE,
+            now=now,
+            facts={"documents": archive.document_count, "rows": archive.row_count},
+        )
+
+
+def _write(archive: archives.Archive, out: Path) -> None:
+    handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name[:40]}-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for chunk in archive.chunks:
+                file.write(chunk)
+        Path(name).replace(out)
+    except BaseException:
+        Path(name).unlink()
+        raise

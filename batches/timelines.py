@@ -1,0 +1,104 @@
+"""The history of one document version: job events, requests and the stored file merged in the order of time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from batches import wording
+from batches.models import Artifact, DocumentVersion, Exchange, ExchangeKind, Job, JobEvent
+
+#: Newest requests that are shown; late watch may add thousands over weeks.
+EXCHANGES_SHOWN = 400
+EVENTS_SHOWN = 400
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a timeline.
+
+    `kind` is `state` (a transition), `request` (one HTTP exchange, or several equal ones in a row, `count`) or `note`
+    (something that arrived and changed nothing). `seconds` is the time since the entry before.
+    """
+
+    at: datetime
+    kind: str
+    title: str
+    colour: str
+    words: str = ""
+    actor: str = ""
+    count: int = 1
+    seconds: float | None = None
+
+    @property
+    def offset(self) -> str:
+        return "" if self.seconds is None else wording.offset(max(0.0, self.seconds))
+
+
+def timeline(version: DocumentVersion, job: Job, artifact: Artifact | None) -> list[Entry]:
+    """Everything recorded about this version, oldest first, in two queries."""
+    events = list(JobEvent.objects.filter(job=job).order_by("-id")[:EVENTS_SHOWN])
+    exchanges = list(Exchange.objects.filter(job=job).order_by("-id")[:EXCHANGES_SHOWN])
+    made = [Entry(version.created_at, "state", "Taken in", "waiting", version.reason)]
+    stored = []
+    if artifact is not None:
+        facts = f"{wording.size(artifact.byte_count)}, {artifact.page_count} page{'s' * (artifact.page_count != 1)}"
+        stored.append(Entry(artifact.stored_at, "note", "Stored and checked", "saved", facts))
+        if artifact.local_deleted_at:
+            stored.append(Entry(artifact.local_deleted_at, "note", "Stored file deleted", "stopped", "by retention"))
+    merged = heapq.merge(
+        made,
+        map(_event_entry, reversed(events)),
+        map(_exchange_entry, reversed(exchanges)),
+        stored,
+        key=lambda entry: entry.at,
+    )
+    return list(_with_offsets(_grouped(merged)))
+
+
+def _event_entry(event: JobEvent) -> Entry:
+    badge = wording.JOB_BADGES[event.to_state]
+    words = event.words or event.reason.replace("_", " ")
+    actor = "" if event.actor == "engine" else event.actor
+    if event.from_state == event.to_state:
+        return Entry(event.at, "note", "Noted", "waiting", words, actor)
+    return Entry(event.at, "state", badge.label, badge.colour, words, actor)
+
+
+def _exchange_entry(exchange: Exchange) -> Entry:
+    if exchange.status is None:
+        answer, colour = exchange.error_class.replace("_", " ") or "no answer", "failed"
+    else:
+        answer, colour = f"HTTP {exchange.status}", "failed" if exchange.status >= 400 else "waiting"
+        if exchange.error_class:
+            answer += f", {exchange.error_class.replace('_', ' ')}"
+    return Entry(
+        exchange.at,
+        "request",
+        ExchangeKind(exchange.kind).label,
+        colour,
+        f"{answer} in {exchange.duration_ms:,} ms" if exchange.kind != ExchangeKind.POLL else answer,
+    )
+
+
+def _grouped(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Equal requests in a row become one entry with a count: a poll loop is one line, not forty."""
+    last: Entry | None = None
+    for entry in entries:
+        if last and entry.kind == last.kind == "request" and (entry.title, entry.words) == (last.title, last.words):
+            last = replace(last, count=last.count + 1)
+            continue
+        if last:
+            yield last
+        last = entry
+    if last:
+        yield last
+
+
+def _with_offsets(entries: Iterable[Entry]) -> Iterator[Entry]:
+    before: Entry | None = None
+    for entry in entries:
+        yield entry if before is None else replace(entry, seconds=(entry.at - before.at).total_seconds())
+        before = entry
