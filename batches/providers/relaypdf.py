@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, BinaryIO
 from urllib.parse import quote, urljoin
 
 from batches.providers import redaction, relaypdf_webhooks
+from batches.providers import relaypdf_answers as answers
 from batches.providers.base import (
     Accepted,
     AccountState,
@@ -31,13 +32,10 @@ from batches.providers.base import (
 )
 from batches.providers.errors import (
     ContractBroken,
-    InsufficientCredit,
     InvalidInput,
     KeyConflict,
     NotFound,
     ProviderError,
-    RateLimited,
-    ServerFault,
     TargetRefused,
     TooLarge,
     Unauthorized,
@@ -49,38 +47,11 @@ from batches.providers.targets import allowed_target
 SUBMIT_ROUTE = "/v1/pdf"  # A2: CONFIRMED P, N
 JSON_BYTES = 4 * 1024 * 1024
 ERROR_BYTES = 64 * 1024
+ACCOUNT_BYTES = 16 * 1024
 MAX_REDIRECTS = 3
-#: What `Submission.provider_job_id` can hold.
-MAX_ID_LENGTH = 200
 
 #: Exactly one source among these (A2: CONFIRMED M); templates come with a later issue.
 SOURCE_FIELDS = {"html": "html", "markdown": "markdown", "url": "url"}
-
-#: A4: only these two words are final in every client (CONFIRMED P, N, J, H). The aliases of part D1 stay off.
-FINAL_STATUSES = {"completed": JobPhase.SUCCEEDED, "failed": JobPhase.FAILED}
-
-#: A9, CONFIRMED M, H. The list is not closed, so a status class decides where a code is not in it.
-CODES: dict[str, type[ProviderError]] = {
-    "invalid_request": InvalidInput,
-    "url_not_allowed": InvalidInput,
-    "payload_too_large": InvalidInput,
-    "unauthorized": Unauthorized,
-    "account_suspended": Unauthorized,
-    "payment_required": InsufficientCredit,
-    "rate_limited": RateLimited,
-    "not_found": NotFound,
-}
-STATUSES: dict[int, type[ProviderError]] = {
-    401: Unauthorized,
-    402: InsufficientCredit,
-    403: Unauthorized,
-    404: NotFound,
-    409: KeyConflict,
-    410: NotFound,
-    429: RateLimited,
-}
-#: Without a code of the vendor, only these statuses speak of the document (A9: 400, 413; 422 by custom).
-DOCUMENT_STATUSES = (400, 413, 422)
 
 CAPABILITIES = Capabilities(
     client_key=True,  # A6: CONFIRMED P, S0
@@ -157,21 +128,22 @@ class RelayPDF:
         with self.client.open(call, now=now) as answer:
             if not 200 <= answer.status < 300:
                 raise self._submit_refused(answer, now)
-            if not _is_json(answer) and (job_id := _job_id_in(answer.headers.get("X-Relaypdf-Id"))):
+            is_json = "json" in answer.headers.get("Content-Type", "").lower()
+            if not is_json and (job_id := answers.job_id_in(answer.headers.get("X-Relaypdf-Id"))):
                 # A3: a binary answer names its id in a header (FIXTURE T, J, H). The bytes are fetched by id like any.
                 result = ResultRef(provider_job_id=job_id)
                 return Finished(job_id, "completed", result, answer.facts(status_word="completed"))
             job = self._object(answer)
-            job_id = _job_id_in(_either(job, "id", "jobId", "job_id"))
+            job_id = answers.job_id_in(answers.either(job, "id", "jobId", "job_id"))
             if not job_id:
                 raise answer.error(
                     ContractBroken, "RelayPDF accepted the document but gave no job id, so it may exist there."
                 )
             # A 202 may come without a status; then every SDK reports `processing` (A3: FIXTURE H).
-            word = _status_word(job.get("status", "processing"))
+            word = answers.status_word(job.get("status", "processing"))
             facts = answer.facts(status_word=word, id=redaction.masked(job_id))
-            if FINAL_STATUSES.get(word) is JobPhase.SUCCEEDED:
-                return Finished(job_id, word, _result_in(job, job_id), facts)
+            if answers.FINAL_STATUSES.get(word) is JobPhase.SUCCEEDED:
+                return Finished(job_id, word, answers.result_in(job, job_id), facts)
             return Accepted(job_id, word, facts)
 
     def fetch_status(self, provider_job_id: str, *, now: datetime) -> JobStatus:
@@ -180,27 +152,27 @@ class RelayPDF:
             if not 200 <= answer.status < 300:
                 raise self._read_refused(answer, now)
             job = self._object(answer)
-            named = _either(job, "id", "jobId", "job_id")
+            named = answers.either(job, "id", "jobId", "job_id")
             if named is not None and str(named) != provider_job_id:
                 raise answer.error(
                     ContractBroken, "RelayPDF answered about another job than the one that was asked for."
                 )
-            word = _status_word(job.get("status"))
-            phase = FINAL_STATUSES.get(word, JobPhase.RUNNING)
+            word = answers.status_word(job.get("status"))
+            phase = answers.FINAL_STATUSES.get(word, JobPhase.RUNNING)
             code, words = ("", "")
             if phase is JobPhase.FAILED:
-                code, words = _error_in(job, secrets=call.secrets)
+                code, words = answers.error_in(job, secrets=call.secrets)
                 words = words or "RelayPDF reports that rendering failed and gives no reason."
             return JobStatus(
                 provider_job_id=provider_job_id,
                 phase=phase,
                 status_word=word,
                 exchange=answer.facts(status_word=word, **({"code": code} if code else {})),
-                result=_result_in(job, provider_job_id) if phase is JobPhase.SUCCEEDED else None,
+                result=answers.result_in(job, provider_job_id) if phase is JobPhase.SUCCEEDED else None,
                 error_code=code,
                 error_words=words,
                 unbilled=code in self.capabilities.unbilled_failure_codes,
-                warnings=_warnings_in(job, secrets=call.secrets),
+                warnings=answers.warnings_in(job, secrets=call.secrets),
             )
 
     def download(self, ref: ResultRef, sink: BinaryIO, *, max_bytes: int, now: datetime) -> Downloaded:
@@ -250,10 +222,10 @@ class RelayPDF:
                 raise self._read_refused(answer, now)
             account = self._object(answer)
             return AccountState(
-                plan=_short_text(account.get("plan")),
-                rate_tier=_short_text(_either(account, "rateTier", "rate_tier")),
+                plan=answers.short_text(account.get("plan")),
+                rate_tier=answers.short_text(answers.either(account, "rateTier", "rate_tier")),
                 exchange=answer.facts(),
-                raw=account,
+                raw=account if answer.byte_count <= ACCOUNT_BYTES else {},
             )
 
     def verify_webhook(
@@ -281,14 +253,15 @@ class RelayPDF:
         if not key or not key.isascii() or not key.isprintable() or " " in key:
             # requests would name the key in its own refusal of such a header.
             raise Unauthorized("The account has no usable API key: it is empty or holds spaces or special characters.")
+        encoded_id = quote(job_id, safe="")
         return Call(
             kind=kind,
             method=method,
-            url=self.config.base_url + route.replace("{id}", quote(job_id, safe="")),
+            url=self.config.base_url + route.replace("{id}", encoded_id),
             route=route.replace("{id}", redaction.masked(job_id)),
             headers={"Accept": "application/json", "Authorization": f"Bearer {key}", **(headers or {})},
             body=body,
-            secrets=(key, job_id),
+            secrets=(key, job_id, encoded_id),
             seconds=self.call_seconds,
         )
 
@@ -300,7 +273,7 @@ class RelayPDF:
             body = answer.read(JSON_BYTES)
         except TooLarge as error:
             raise answer.error(ContractBroken, error.words) from None
-        value = _json_value(body)
+        value = answers.json_value(body)
         if not isinstance(value, dict):
             kind = redaction.cleaned(answer.headers.get("Content-Type", "no content type"), limit=80)
             raise answer.error(ContractBroken, f"RelayPDF answered with something that is no JSON object ({kind}).")
@@ -311,7 +284,8 @@ class RelayPDF:
         if isinstance(error, NotFound) and error.code:
             # A9: on a submission `not_found` means the template.
             return answer.error(InvalidInput, error.words, code=error.code)
-        if isinstance(error, (NotFound, InvalidInput)) and not error.code and answer.status not in DOCUMENT_STATUSES:
+        speaks_of_document = error.code or answer.status in answers.DOCUMENT_STATUSES
+        if isinstance(error, (NotFound, InvalidInput)) and not speaks_of_document:
             # Another server's words: taken as the document's fault, a wrong base URL would fail all documents.
             return answer.error(
                 Unauthorized,
@@ -337,25 +311,13 @@ class RelayPDF:
 
     def _refusal(self, answer: Answer, now: datetime) -> ProviderError:
         """The error for any status that is not 2xx: by the vendor's code where it is known, else by status class."""
-        value = _json_value(answer.read_some(ERROR_BYTES))
-        code, message = _error_in(value, secrets=answer.call.secrets, sent=answer.call.body)
+        value = answers.json_value(answer.read_some(ERROR_BYTES))
+        code, message = answers.error_in(value, secrets=answer.call.secrets, sent=answer.call.body)
         said = f"RelayPDF: {message}" if message else f"RelayPDF answered {answer.status} without words."
         wait = parse_retry_after(answer.headers.get("Retry-After"), now=now, date=answer.headers.get("Date"))
-        kind: type[ProviderError]
-        if answer.status >= 500 or answer.status in (408, 425):
-            # After a 5xx the job may exist (A9). 408 and 425 are as open: the server gave up on a request it had begun.
-            kind = ServerFault
-        elif answer.status in (301, 302, 307, 308):
-            # Nothing was done with the request; following would hand the key to another address.
-            kind = Unauthorized
+        kind = answers.refusal_kind(answer.status, code)
+        if 300 <= answer.status < 400:
             said = "The address sends us on to another one, which is not followed. Check the account's base URL."
-        elif not 400 <= answer.status < 500:
-            kind = ContractBroken
-        elif "idempotency" in code.lower():
-            # A6: a conflict exists (CONFIRMED S0); its status and code are UNKNOWN, INFERRED 409 with such a code.
-            kind = KeyConflict
-        else:
-            kind = CODES.get(code) or STATUSES.get(answer.status) or InvalidInput
         return answer.error(kind, said, code=code, retry_after=wait)
 
     def _poured(self, answer: Answer, ref: ResultRef, sink: BinaryIO, max_bytes: int) -> Downloaded:
@@ -373,80 +335,3 @@ class RelayPDF:
             declared_sizes=tuple(size for size in declared if size is not None),
             exchange=answer.facts(),
         )
-
-
-def _json_value(body: bytes) -> Any:
-    """The JSON in `body`, or None."""
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _is_json(answer: Answer) -> bool:
-    return "json" in answer.headers.get("Content-Type", "").lower()
-
-
-def _either(values: Mapping[str, Any], *names: str) -> Any:
-    """The first of several spellings that is there (D2: read camelCase and snake_case)."""
-    return next((values[name] for name in names if values.get(name) is not None), None)
-
-
-def _job_id_in(value: Any) -> str:
-    """An id that can be stored and asked for again; empty for anything else. Ids are opaque (A3)."""
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        return ""
-    text = str(value)
-    return text if 0 < len(text) <= MAX_ID_LENGTH and text.isprintable() and text == redaction.cleaned(text) else ""
-
-
-def _status_word(value: Any) -> str:
-    """The vendor's word as it is shown: null, numbers and lists in their JSON form, "" where it is missing."""
-    if isinstance(value, str):
-        return redaction.cleaned(value, limit=100)
-    return redaction.cleaned(json.dumps(value), limit=100) if value is not None else ""
-
-
-def _short_text(value: Any) -> str:
-    return redaction.cleaned(value, limit=100) if isinstance(value, str) else ""
-
-
-def _result_in(job: Mapping[str, Any], job_id: str) -> ResultRef:
-    """A4: `url` and `filename` may be absent (CONFIRMED N); `sizeBytes`, `expiresAt` on a job are UNKNOWN."""
-    url = job.get("url")
-    return ResultRef(
-        provider_job_id=job_id,
-        url=url if isinstance(url, str) else "",
-        size_bytes=whole_number(_either(job, "sizeBytes", "size_bytes")),
-        expires_at=_moment(_either(job, "expiresAt", "expires_at")),
-        filename=_short_text(_either(job, "filename", "fileName", "file_name")),
-    )
-
-
-def _moment(value: Any) -> datetime | None:
-    """An ISO 8601 time in UTC (A3: FIXTURE H); None for anything else, also for one without a zone."""
-    if not isinstance(value, str) or len(value) > 40:
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-        return moment.astimezone(UTC) if moment.tzinfo else None
-    except (ValueError, OverflowError):
-        return None
-
-
-def _error_in(value: Any, *, secrets: Sequence[str], sent: bytes = b"") -> tuple[str, str]:
-    """Code and words of `{"error": {"code", "message"}}` (A9: CONFIRMED P, N); `error` may be a bare string (D11)."""
-    error = value.get("error") if isinstance(value, dict) else None
-    code, message = (error.get("code"), error.get("message")) if isinstance(error, dict) else ("", error)
-    return (
-        redaction.vendor_words(code, secrets=secrets)[:100] if isinstance(code, str) else "",
-        redaction.vendor_words(message, secrets=secrets, sent=sent) if isinstance(message, str) else "",
-    )
-
-
-def _warnings_in(job: Mapping[str, Any], *, secrets: Sequence[str]) -> tuple[str, ...]:
-    """Up to 20 warnings; a field no document names, but a renderer's words about an empty page must not be lost."""
-    found = job.get("warnings")
-    texts = found if isinstance(found, list) else [found]
-    words = [text if isinstance(text, str) else json.dumps(text) for text in texts[:20] if text]
-    return tuple(redaction.vendor_words(text, secrets=secrets) for text in words)
