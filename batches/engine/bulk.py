@@ -59,7 +59,7 @@ def _update_chunk(
     statement = (  # only names of our own columns are put into it; every value is a parameter
         f"WITH v({', '.join(aliases.values())}) AS (VALUES {placeholders}) "  # noqa: S608 - see above
         f"UPDATE {quote(meta.db_table)} AS t SET {', '.join(assignments)} "
-        f"FROM v WHERE {' AND '.join(conditions)} RETURNING t.{quote(meta.pk.column)}"
+        f"FROM v WHERE {' AND '.join(conditions)} RETURNING {quote(meta.pk.column)}"
     )
     params = [fields[name].get_db_prep_save(row[name], connection=connection) for row in rows for name in columns]
     with connection.cursor() as cursor:

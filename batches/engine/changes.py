@@ -96,34 +96,32 @@ class Change:
     follow: Follow | None = None
 
 
-def write(changes: Sequence[Change], *, now: datetime) -> set[int]:
-    """Write all changes, in order for each job. Returns the jobs whose claim had gone stale.
+def write_round(group: Sequence[Change], *, now: datetime) -> set[int]:
+    """Write changes of different jobs in one transaction. Returns the jobs whose claim had gone stale.
 
     What a stale holder learned is still kept: exchanges always, a provider job id on its own submission.
     """
-    stale: set[int] = set()
-    for group in _rounds(changes):
-        try:
-            with transaction.atomic():
-                stale |= _write_group(group, now=now)
-        except (DataError, IntegrityError, ValueError):
-            log.exception("a grouped write failed; its rows are written one by one")
-            stale |= _write_one_by_one(group, now=now)
-    _apply_effects(changes, now=now)
+    try:
+        with transaction.atomic():
+            stale = _write_group(group, now=now)
+    except (DataError, IntegrityError, ValueError):
+        log.exception("a grouped write failed; its rows are written one by one")
+        stale = _write_one_by_one(group, now=now)
+    _apply_effects(group, now=now)
     return stale
 
 
-def _rounds(changes: Sequence[Change]) -> list[list[Change]]:
+def rounds(changes: Sequence[Change]) -> list[list[Change]]:
     """Split so that no job stands twice in one group; a job's own order is kept."""
-    rounds: list[list[Change]] = []
+    groups: list[list[Change]] = []
     seen: dict[int, int] = defaultdict(int)
     for change in changes:
         index = seen[change.claim.job_id]
         seen[change.claim.job_id] += 1
-        if index == len(rounds):
-            rounds.append([])
-        rounds[index].append(change)
-    return rounds
+        if index == len(groups):
+            groups.append([])
+        groups[index].append(change)
+    return groups
 
 
 def _write_one_by_one(group: Sequence[Change], *, now: datetime) -> set[int]:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-import queue
 import random
-import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +24,9 @@ from batches.engine.accounts import Providers
 from batches.engine.changes import Change, FollowStep
 from batches.engine.claims import Claim
 from batches.engine.clock import Clock
+from batches.engine.outbox import Outbox
 from batches.engine.pdfcheck import PdfChecker
+from batches.engine.threads import Threads
 from batches.models import AccountHealth, HoldReason, JobState, Lane, ProviderAccount, PumpSlot
 from batches.storage import ArtifactStore
 
@@ -77,49 +77,48 @@ class Pump:
         self._ask_again: dict[int, datetime] = {}
         self._polls: list[tuple[datetime, int, int]] = []
         self._order = itertools.count()
-        self._outbox: list[Change] = []
-        self._outbox_since: datetime | None = None
-        self._unwritten: dict[int, Change] = {}  # status reads that changed no state, written with the next renewal
-        self._results: queue.SimpleQueue[steps.Result] = queue.SimpleQueue()
-        self._wake = threading.Event()
-        self._halt = threading.Event()
+        self._outbox = Outbox(self.conf)
         self._probing: set[int] = set()
-        self._claim_at = self._refresh_at = self._renew_at = self._started_at = self._busy_at = self.clock.now()
+        self._claim_at = self._refresh_at = self._renew_at = self._busy_at = self.clock.now()
+        self._ends_at = self._claim_at + timedelta(seconds=self.conf.pump_budget_seconds)
         self._database_pause_until: datetime | None = None
         self._database_failures = 0
 
     # --- the loop ---
 
     def run(self) -> Tally:
-        conf = self.conf
-        self._submit_pool = ThreadPoolExecutor(conf.submit_threads, thread_name_prefix="submit")
-        self._poll_pool = ThreadPoolExecutor(conf.poll_threads, thread_name_prefix="poll")
-        self._fetch_pool = ThreadPoolExecutor(conf.fetch_threads, thread_name_prefix="fetch")
+        self._threads = Threads(self.conf)
         try:
             while not self._is_over(self.clock.now()):
                 self._round()
-                self.clock.wait(self._wake, self._seconds_to_next(self.clock.now()))
-                self._wake.clear()
+                self.clock.wait(self._threads.wake, self._seconds_to_next(self.clock.now()))
+                self._threads.wake.clear()
             self._drain()
         finally:
-            self._halt.set()
-            for pool in (self._submit_pool, self._poll_pool, self._fetch_pool):
-                pool.shutdown(wait=True, cancel_futures=True)
-        self._keep_late_results()
+            self._threads.close()
+        self._take_results(self.clock.now())
+        self._with_database(self._flush)  # what a slow thread learned last: an id is never dropped
         return self.tally
 
     def _round(self) -> None:
+        self._take_results(self.clock.now())
+        self._with_database(
+            self._flush_if_due,
+            self._renew_if_due,
+            self._refresh_if_due,
+            self._claim_if_due,
+            self._send_ready,
+            self._start_polls,
+        )
+
+    def _with_database(self, *parts: Callable[[datetime], None]) -> None:
+        """Run parts that need the database; when it does not answer, pause and keep everything in memory."""
         now = self.clock.now()
-        self._take_results(now)
         if self._database_pause_until and now < self._database_pause_until:
             return
         try:
-            self._flush_if_due(now)
-            self._renew_if_due(now)
-            self._refresh_if_due(now)
-            self._claim_if_due(now)
-            self._send_ready(self.clock.now())
-            self._start_polls(self.clock.now())
+            for part in parts:
+                part(self.clock.now())
         except (OperationalError, InterfaceError) as error:
             self._pause_for_database(error, now)
         else:
@@ -129,22 +128,22 @@ class Pump:
     def _pause_for_database(self, error: Exception, now: datetime) -> None:
         """Nothing is sent while nothing can be committed; outcomes stay in memory until it is back."""
         if not self._database_failures:
-            log.warning("the database does not answer (%s); outcomes wait in memory", type(error).__name__)
+            log.warning("the database does not answer; outcomes wait in memory", exc_info=error)
         self._database_failures += 1
         self._database_pause_until = now + retries.backoff(min(self._database_failures, 3), self.rng)
         connection.close()
 
     def _is_over(self, now: datetime) -> bool:
-        if self.stopping() or now >= self._started_at + timedelta(seconds=self.conf.pump_budget_seconds):
+        if self.stopping() or now >= self._ends_at:
             return True
-        if self._held or self._outbox or self._probing:
+        if self._held or len(self._outbox) or self._probing:
             self._busy_at = now
         return now >= self._busy_at + timedelta(seconds=self.conf.pump_idle_seconds)
 
     def _seconds_to_next(self, now: datetime) -> float:
         due = [self._claim_at]
-        if self._outbox_since:
-            due.append(self._outbox_since + timedelta(seconds=self.conf.flush_seconds))
+        if outbox_due_at := self._outbox.due_at():
+            due.append(outbox_due_at)
         if self._polls:
             due.append(self._polls[0][0] - POLL_GATHER / 2)
         due += [self._ask_again.get(account_id, now) for account_id, ready in self._ready.items() if ready]
@@ -156,10 +155,10 @@ class Pump:
         if now < self._renew_at:
             return
         self._renew_at = now + timedelta(seconds=self.conf.renew_seconds)
-        self._queue_unwritten(now)
+        self._outbox.bring_forward(now)  # status reads that changed nothing are written now, so that pages show them
         if self.slot is not None and not slots.renew(self.slot, self.owner, now=now):
             log.warning("pump %s lost its slot; it ends", self.owner)
-            self._started_at = now - timedelta(seconds=self.conf.pump_budget_seconds)
+            self._ends_at = now
         if self._held:
             kept = claims.renew(self.owner, list(self._held), now=now)
             until = now + timedelta(seconds=self.conf.lease_seconds)
@@ -183,7 +182,7 @@ class Pump:
             return
         self._probing.add(account.pk)
         provider = self.providers.of(account)
-        self._start(self._poll_pool, lambda: steps.probe(account.pk, provider, now=self.clock.now()))
+        self._threads.start(self._threads.poll, lambda: steps.probe(account.pk, provider, now=self.clock.now()))
 
     def _claim_if_due(self, now: datetime) -> None:
         if now < self._claim_at:
@@ -228,7 +227,7 @@ class Pump:
         for claim in fresh:
             given = inputs[claim.version_id]
             self._preparing[account.pk] += 1
-            self._work(claim, self._fetch_pool, steps.prepare, claim, given, provider, self.store)
+            self._work(claim, self._threads.fetch, steps.prepare, claim, given, provider, self.store)
         refused = [claim for claim in pending if claim.submission is not None]
         self._load_bodies(refused)
 
@@ -253,7 +252,7 @@ class Pump:
             assert claim.submission is not None
             self._preparing[claim.account_id] += 1
             body = bodies.get(claim.submission.id)
-            self._work(claim, self._fetch_pool, steps.prepare_again, claim, claim.submission, body, self.store)
+            self._work(claim, self._threads.fetch, steps.prepare_again, claim, claim.submission, body, self.store)
 
     def _send_ready(self, now: datetime) -> None:
         for account_id, ready in self._ready.items():
@@ -275,18 +274,18 @@ class Pump:
                 self._held[claim.job_id] = claim
                 self._work(
                     claim,
-                    self._submit_pool,
+                    self._threads.submit,
                     steps.send,
                     sending,
                     provider,
                     limits,
                     self.clock,
-                    self._halt,
+                    self._threads.halt,
                     self._lease_of(claim.job_id),
                 )
 
     def _lease_of(self, job_id: int) -> Callable[[], datetime]:
-        return lambda: self._leases.get(job_id, self._started_at)
+        return lambda: self._leases.get(job_id, pacing.EPOCH)
 
     def _put_back(self, ready: deque[submission.Prepared], now: datetime) -> None:
         """The account was held while these waited for a slot."""
@@ -324,34 +323,23 @@ class Pump:
             provider = self.providers.of(account)
             for claim, slot in zip(reads, reservation.slots, strict=False):
                 self.tally.polls += 1
-                self._work(claim, self._poll_pool, steps.poll, claim, provider, slot, self.clock, self._halt)
+                self._work(claim, self._threads.poll, steps.poll, claim, provider, slot, self.clock, self._threads.halt)
             for claim in reads[len(reservation.slots) :]:
                 self._schedule_poll(claim, max(reservation.ask_again_at, now + timedelta(milliseconds=10)))
 
     def _fetch(self, claim: Claim) -> None:
         account = self._accounts[claim.account_id]
         provider = self.providers.of(account)
-        self._work(claim, self._fetch_pool, steps.fetch, claim, provider, self.store, self.checker, self.clock)
+        self._work(claim, self._threads.fetch, steps.fetch, claim, provider, self.store, self.checker, self.clock)
 
     # --- threads and their results ---
 
     def _work(self, claim: Claim, pool: ThreadPoolExecutor, step: Callable[..., steps.Result], *given: object) -> None:
-        self._busy.add(claim.job_id)
-        self._start(pool, lambda: steps.guarded(claim, step, *given))
-
-    def _start(self, pool: ThreadPoolExecutor, step: Callable[[], steps.Result]) -> None:
-        def run() -> None:
-            self._results.put(step())
-            self._wake.set()
-
-        pool.submit(run)
+        if self._threads.start(pool, lambda: steps.guarded(claim, step, *given)):
+            self._busy.add(claim.job_id)
 
     def _take_results(self, now: datetime) -> None:
-        while True:
-            try:
-                result = self._results.get_nowait()
-            except queue.Empty:
-                return
+        for result in self._threads.results():
             self._judge(result, now)
 
     def _judge(self, result: steps.Result, now: datetime) -> None:
@@ -405,49 +393,30 @@ class Pump:
     # --- writing ---
 
     def _queue(self, change: Change, now: datetime) -> None:
-        job_id = change.claim.job_id
-        earlier = self._unwritten.pop(job_id, None)
-        if earlier is not None:
-            change = replace(change, exchanges=earlier.exchanges + change.exchanges)
         if change.move is None and change.follow is not None:
             assert change.after is not None
-            self._held[job_id] = change.after
+            self._held[change.claim.job_id] = change.after
             self._schedule_poll(change.after, change.follow.due_at)
             if change.effect == changes.NO_EFFECT:
-                self._unwritten[job_id] = change  # still rendering: the row need not know at once
+                self._outbox.set_aside(change)
                 return
-        self._outbox.append(change)
-        self._outbox_since = self._outbox_since or now
-
-    def _queue_unwritten(self, now: datetime) -> None:
-        """Status reads that changed nothing are written with every renewal, so that pages show them."""
-        if self._unwritten:
-            self._outbox += self._unwritten.values()
-            self._unwritten.clear()
-            self._outbox_since = self._outbox_since or now
-            self._flush(now)
+        self._outbox.add(change, now)
 
     def _flush_if_due(self, now: datetime) -> None:
-        if self._outbox_since is None:
-            return
-        waited = (now - self._outbox_since).total_seconds()
-        if len(self._outbox) >= self.conf.flush_rows or waited >= self.conf.flush_seconds:
+        if self._outbox.is_due(now):
             self._flush(now)
 
     def _flush(self, now: datetime) -> None:
-        writing = list(self._outbox)
-        stale = changes.write(writing, now=now)
-        del self._outbox[: len(writing)]
-        self._outbox_since = now if self._outbox else None
-        self.tally.stale += len(stale)
-        if any(change.effect != changes.NO_EFFECT for change in writing):
-            self._refresh_at = now
-        for change in writing:
-            job_id = change.claim.job_id
-            if job_id in stale or change.follow is None:
-                self._let_go(job_id)
-            elif job_id in self._held and change.move is not None:
-                self._go_on(change)
+        for group, stale in self._outbox.write(now):
+            self.tally.stale += len(stale)
+            for change in group:
+                job_id = change.claim.job_id
+                if change.effect != changes.NO_EFFECT:
+                    self._refresh_at = now
+                if job_id in stale or change.follow is None:
+                    self._let_go(job_id)
+                elif job_id in self._held and change.move is not None:
+                    self._go_on(change)
 
     def _go_on(self, change: Change) -> None:
         assert change.after is not None
@@ -465,50 +434,27 @@ class Pump:
     def _let_go(self, job_id: int) -> None:
         self._held.pop(job_id, None)
         self._leases.pop(job_id, None)
-        self._unwritten.pop(job_id, None)
 
     # --- the end ---
 
     def _drain(self) -> None:
         """Wait for what is under way, write it, and give back the rest so that another pump goes on at once."""
-        self._halt.set()
-        ends_at = self.clock.now() + timedelta(seconds=self.conf.read_timeout + self.conf.connect_timeout)
-        while self.clock.now() < ends_at and (self._busy or self._probing):
-            self.clock.wait(self._wake, 0.1)
-            self._wake.clear()
+        self._threads.halt.set()
+        give_up_at = self.clock.now() + timedelta(seconds=self.conf.read_timeout + self.conf.connect_timeout)
+        while self.clock.now() < give_up_at and (self._busy or self._probing):
+            self.clock.wait(self._threads.wake, 0.1)
+            self._threads.wake.clear()
             self._take_results(self.clock.now())
-        now = self.clock.now()
-        try:
-            self._give_back(now)
-        except (OperationalError, InterfaceError) as error:
-            log.warning("pump %s ends without the database (%s); its leases run out", self.owner, type(error).__name__)
-            connection.close()
+            self._with_database(self._flush, self._renew_if_due)
+        self._with_database(self._give_back)
 
     def _give_back(self, now: datetime) -> None:
         for ready in self._ready.values():
             for prepared in ready:
                 if prepared.is_resend and not prepared.doubt_before:
                     self._queue(submission.judge_never_left(prepared.claim, now=now), now)
-        for change in self._unwritten.values():
-            self._outbox.append(replace(change, follow=None))
-        self._unwritten.clear()
-        written = {change.claim.job_id for change in self._outbox if change.follow is None}
+        self._outbox.bring_forward(now, let_go=True)
         self._flush(now)
-        for job_id in self._busy:
-            self._held.pop(job_id, None)  # its thread may still learn an id; until then the lease is its own
-        claims.release(self.owner, [job_id for job_id in self._held if job_id not in written], now=now)
-        self._held.clear()
-
-    def _keep_late_results(self) -> None:
-        """What a slow thread learned after the pump had given up waiting: an id is never dropped."""
-        now = self.clock.now()
-        self._take_results(now)
-        if not self._outbox:
-            return
-        try:
-            self._flush(now)
-        except (OperationalError, InterfaceError) as error:
-            log.warning(
-                "pump %s could not write %d late outcomes (%s)", self.owner, len(self._outbox), type(error).__name__
-            )
-            connection.close()
+        # What a thread still has keeps its lease until the thread's answer is written, or the lease runs out.
+        claims.release(self.owner, [job_id for job_id in self._held if job_id not in self._busy], now=now)
+        self._held = {job_id: claim for job_id, claim in self._held.items() if job_id in self._busy}

@@ -1,0 +1,66 @@
+"""A pump's outcomes on their way to the database: gathered for a moment, written in groups, kept while it is away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from batches.conf import EngineConf
+from batches.engine import changes
+from batches.engine.changes import Change
+
+
+class Outbox:
+    """What is judged and not yet written. Only the pump's own thread uses it."""
+
+    def __init__(self, conf: EngineConf) -> None:
+        self._conf = conf
+        self._waiting: list[Change] = []
+        self._since: datetime | None = None
+        self._set_aside: dict[int, Change] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, change: Change, now: datetime) -> None:
+        """Write it soon. What was set aside for the same job goes with it."""
+        earlier = self._set_aside.pop(change.claim.job_id, None)
+        if earlier is not None:
+            change = replace(change, exchanges=earlier.exchanges + change.exchanges)
+        self._waiting.append(change)
+        self._since = self._since or now
+
+    def set_aside(self, change: Change) -> None:
+        """Still rendering: the row need not know at once. The newest facts replace older ones, exchanges add up."""
+        earlier = self._set_aside.get(change.claim.job_id)
+        if earlier is not None:
+            change = replace(change, exchanges=earlier.exchanges + change.exchanges)
+        self._set_aside[change.claim.job_id] = change
+
+    def bring_forward(self, now: datetime, *, let_go: bool = False) -> None:
+        """Write what was set aside too; with `let_go` its leases are given back by the same write."""
+        for change in self._set_aside.values():
+            self._waiting.append(replace(change, follow=None) if let_go else change)
+            self._since = self._since or now
+        self._set_aside.clear()
+
+    def due_at(self) -> datetime | None:
+        """When the oldest waiting outcome should be written; None when nothing waits."""
+        return self._since + timedelta(seconds=self._conf.flush_seconds) if self._since else None
+
+    def is_due(self, now: datetime) -> bool:
+        due_at = self.due_at()
+        return due_at is not None and (now >= due_at or len(self._waiting) >= self._conf.flush_rows)
+
+    def write(self, now: datetime) -> Iterator[tuple[list[Change], set[int]]]:
+        """Write everything, group by group: each with the jobs whose claim had gone stale.
+
+        A group leaves the outbox only when it is committed, so nothing is lost when the database goes away half way.
+        """
+        for group in changes.rounds(list(self._waiting)):
+            stale = changes.write_round(group, now=now)
+            written = {id(change) for change in group}
+            self._waiting = [change for change in self._waiting if id(change) not in written]
+            yield group, stale
+        self._since = now if self._waiting else None
