@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import tempfile
@@ -82,10 +83,8 @@ def kept_secret(path: Path, *, make: str = "random") -> str:
                 file.write(Fernet.generate_key().decode() if make == "fernet" else secrets.token_urlsafe(50))
                 file.flush()
                 os.fsync(file.fileno())
-            try:
+            with contextlib.suppress(FileExistsError):  # another process was first; its secret is the one
                 os.link(temporary, path)
-            except FileExistsError:
-                pass  # another process was first; its secret is the one
         finally:
             Path(temporary).unlink()
     value = path.read_text(encoding="ascii").strip()
