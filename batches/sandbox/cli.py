@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from batches.sandbox import routes, switches
 from batches.sandbox.files import sweep
-from batches.sandbox.rendering import RendererUnavailable
+from batches.sandbox.rendering import ENGINE, RendererUnavailable
 from batches.sandbox.rendering.fonts import FontsMissing
 from batches.sandbox.server import Server
 from batches.sandbox.service import SWEEP_SECONDS, Sandbox
@@ -24,6 +24,8 @@ from batches.sandbox.switches import BadSwitch
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8787
 EXIT_REFUSED = 2
+ENGINE_VARIABLE = "SANDBOX_ENGINE"
+_FINISH_SECONDS = 3.0
 
 
 class CannotStart(Exception):
@@ -59,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
 def _serve(options: argparse.Namespace) -> None:
     folder = options.data_dir or Path(os.environ.get("DATA_DIR", "var")) / "sandbox"
     patches = _patches(options)
+    _require_known_engine()
     with contextlib.closing(_only_user_of(folder)):
         sandbox = Sandbox(folder.resolve(), patches)
         server = _listening(options, sandbox)
@@ -74,6 +77,7 @@ def _serve(options: argparse.Namespace) -> None:
             server.serve()
         finally:
             sandbox.stop()
+            server.finish_connections(_FINISH_SECONDS)
             sandbox.store.close()
 
 
@@ -86,6 +90,16 @@ def _patches(options: argparse.Namespace) -> list[dict[str, Any]]:
             raise CannotStart(f"--config {options.config} can't be read as JSON: {error}") from error
     patches += [switches.parse_assignment(text) for text in options.set]
     return patches
+
+
+def _require_known_engine() -> None:
+    """Refuse an engine that is not here, rather than render with another one than was asked for."""
+    wanted = os.environ.get(ENGINE_VARIABLE) or ENGINE
+    if wanted != ENGINE:
+        raise CannotStart(
+            f"{ENGINE_VARIABLE}={wanted} is not an engine of this sandbox; it renders with {ENGINE}. "
+            f"Unset {ENGINE_VARIABLE} or set it to {ENGINE}."
+        )
 
 
 def _only_user_of(folder: Path) -> IO[str]:

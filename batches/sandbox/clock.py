@@ -27,6 +27,11 @@ class Clock:
     def now(self) -> float:
         return time.time() + self._offset
 
+    @staticmethod
+    def system_now() -> float:
+        """The time that others see: for signatures and dates in headers."""
+        return time.time()
+
     def advance(self, seconds: float) -> float:
         """Push the time forward, wake everybody who waits for it, and give the new offset."""
         with self._lock:

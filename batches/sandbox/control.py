@@ -34,6 +34,8 @@ def control(sandbox: Sandbox, request: Request) -> Answer:
             return json_answer(switch_rules.as_json(sandbox.switches))
         case (("PUT" | "PATCH" | "POST"), "config"):
             return _configure(sandbox, request)
+        case "DELETE", "config":
+            return json_answer(switch_rules.as_json(sandbox.restore_switches()))
         case "POST", "wallet":
             return _fund(sandbox, request)
         case "POST", "reset":
@@ -42,7 +44,8 @@ def control(sandbox: Sandbox, request: Request) -> Answer:
         case "POST", "clock":
             return _advance(sandbox, request)
     raise not_found(
-        "The control routes are GET ledger, arrivals, deliveries, config; PUT config; POST wallet, reset, clock."
+        "The control routes are GET ledger, arrivals, deliveries, config; PUT and DELETE config; "
+        "POST wallet, reset, clock."
     )
 
 

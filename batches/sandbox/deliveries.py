@@ -14,7 +14,6 @@ import logging
 import secrets
 import ssl
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -178,7 +177,7 @@ class Deliveries:
             "RelayPDF-Event": row["event"],
         }
         if row["secret"] is not None:
-            stamp = int(time.time() - row["signed_seconds_ago"])
+            stamp = int(self._clock.system_now() - row["signed_seconds_ago"])
             secret = secrets.token_hex(16) if row["spoil_signature"] else row["secret"]
             headers["RelayPDF-Signature"] = signature(secret, row["body"], stamp)
         timeout = self._switches().webhooks.timeout_seconds

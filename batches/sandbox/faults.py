@@ -142,6 +142,11 @@ class Faults:
     def use(self, rules: tuple[Rule, ...], seed: int) -> None:
         self._rules, self._seed = rules, seed
 
+    def forget(self) -> None:
+        """Start all counters anew."""
+        with self._store.write() as tx:
+            tx.execute("DELETE FROM fault_marks")
+
     def watches(self, point: str) -> bool:
         """Whether any rule could apply at `point`; spares looking up the facts."""
         return any(rule.point == point for rule in self._rules)

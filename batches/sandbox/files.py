@@ -22,17 +22,16 @@ _UPLOAD_TYPE = "application/octet-stream"
 
 def download(sandbox: Sandbox, file_id: str) -> Answer:
     """A file as its link gives it, whoever asks. Counts the download, and obeys the fault rules."""
-    sandbox.store.count("downloads")
+    with sandbox.store.write() as tx:
+        sandbox.store.count("downloads")
+        tx.execute("UPDATE jobs SET downloads = downloads + 1 WHERE id = ?", (file_id,))
     struck = _struck(sandbox, "download", file_id)
     sandbox.pause(spoiling.seconds(struck, "download_slow"))
     for rule in struck:
         if rule.action == "expired_file":
             return _gone(sandbox, file_id, rule.text("answer", sandbox.switches.files.expired_answer))
     answer = content(sandbox, file_id)
-    if answer.status == 200:
-        with sandbox.store.write() as tx:
-            tx.execute("UPDATE jobs SET downloads = downloads + 1 WHERE id = ?", (file_id,))
-    return spoiling.downloaded(struck, answer, now=sandbox.clock.now())
+    return spoiling.downloaded(struck, answer, now=sandbox.clock.system_now())
 
 
 def content(sandbox: Sandbox, file_id: str) -> Answer:
@@ -56,7 +55,7 @@ def content(sandbox: Sandbox, file_id: str) -> Answer:
 def delete(sandbox: Sandbox, account: str, file_id: str) -> Answer:
     """Remove an upload or an output of the account. Raises ApiError (404) for what is not there."""
     for rule in _struck(sandbox, "delete", file_id):
-        return spoiling.error(rule, sandbox.clock.now(), status=500)
+        return spoiling.error(rule, sandbox.clock.system_now(), status=500)
     with sandbox.store.write() as tx:
         gone = tx.execute(
             "UPDATE files SET deleted_at = ? WHERE id = ? AND account = ? AND deleted_at IS NULL AND expires_at > ?",
@@ -103,18 +102,22 @@ def upload(sandbox: Sandbox, account: str, request: Request) -> Answer:
 def sweep(sandbox: Sandbox) -> int:
     """Remove the bytes of expired and deleted files, and the submissions behind them. Gives their number.
 
-    The rows stay: a job, its key and its receipt are told apart from ones that never were.
+    The rows stay, so that a job, its key and its receipt can be told from ones that never were.
     """
+    now = sandbox.clock.now()
     rows = sandbox.store.all(
-        "SELECT f.id FROM files f LEFT JOIN jobs j ON j.id = f.id"
-        " WHERE (f.expires_at <= ? OR f.deleted_at IS NOT NULL) AND f.size_bytes >= 0"
-        " AND (j.id IS NULL OR j.body IS NOT NULL)",
-        sandbox.clock.now(),
+        "SELECT id FROM files WHERE swept = 0 AND (expires_at <= ? OR deleted_at IS NOT NULL)", now
     )
     for row in rows:
         sandbox.outputs.remove(row["id"])
         with sandbox.store.write() as tx:
+            tx.execute("UPDATE files SET swept = 1 WHERE id = ?", (row["id"],))
             tx.execute("UPDATE jobs SET body = NULL WHERE id = ?", (row["id"],))
+    with sandbox.store.write() as tx:
+        tx.execute(
+            "UPDATE jobs SET body = NULL WHERE status = 'failed' AND body IS NOT NULL AND finished_at <= ?",
+            (now - sandbox.switches.files.ttl_seconds,),
+        )
     return len(rows)
 
 

@@ -210,6 +210,8 @@ class JobRunner:
         with self._store.write() as tx:
             job = tx.execute("SELECT * FROM jobs WHERE id = ? AND status = 'processing'", (job_id,)).fetchone()
             if job is None:
+                # A reset came in between: nobody will ever ask for this output.
+                self._outputs.remove(job_id)
                 return
             if isinstance(end, _Made):
                 _complete(tx, job, end, switches, now)

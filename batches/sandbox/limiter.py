@@ -36,15 +36,18 @@ class Limiter:
             log.append(now)
             return 0.0
 
-    def require_slot(self, account: str, switches: LimitSwitches, *, now: float) -> None:
-        """Count a request, or raise the vendor's 429 with `Retry-After` in the form that is switched on."""
+    def require_slot(self, account: str, switches: LimitSwitches, *, now: float, system_now: float) -> None:
+        """Count a request, or raise the vendor's 429 with `Retry-After` in the form that is switched on.
+
+        `now` is the sandbox's time; `system_now` is what a date in a header is read against.
+        """
         wait = self.wait_for(account, switches.windows, now=now, tolerance=switches.tolerance_seconds)
         if wait:
             raise ApiError(
                 429,
                 "rate_limited",
                 "Too many requests. Wait before you send the next one.",
-                headers=retry_after_headers(wait, switches.retry_after, now=now),
+                headers=retry_after_headers(wait, switches.retry_after, now=system_now),
             )
 
     def forget(self) -> None:

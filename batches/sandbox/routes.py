@@ -67,18 +67,18 @@ def _v1(sandbox: Sandbox, name: str, request: Request) -> Answer:
 def _poll(sandbox: Sandbox, name: str, job_id: str, request: Request) -> Answer:
     """`GET /v1/jobs/{id}`; counted by the limiter only where that is switched on."""
     switches = sandbox.switches
-    sandbox.store.count("polls")
+    with sandbox.store.write() as tx:
+        sandbox.store.count("polls")
+        tx.execute("UPDATE jobs SET polls = polls + 1 WHERE id = ? AND account = ?", (job_id, name))
     if switches.limits.count_polls:
-        sandbox.limiter.require_slot(name, switches.limits, now=sandbox.clock.now())
+        sandbox.require_slot(name)
     job = sandbox.store.one("SELECT * FROM jobs WHERE id = ? AND account = ?", job_id, name)
     struck = sandbox.faults.at("poll", files.job_facts(job)) if sandbox.faults.watches("poll") else []
     sandbox.pause(spoiling.seconds(struck, "poll_slow"))
     if job is None:
         raise not_found(f"There is no job {job_id[:60]!r}.")
-    with sandbox.store.write() as tx:
-        tx.execute("UPDATE jobs SET polls = polls + 1 WHERE id = ?", (job_id,))
     answer = json_answer(pdf_answers.status(job, request.base_url, switches.jobs))
-    return spoiling.polled(struck, answer, now=sandbox.clock.now())
+    return spoiling.polled(struck, answer, now=sandbox.clock.system_now())
 
 
 def _authenticated(sandbox: Sandbox, request: Request) -> str:

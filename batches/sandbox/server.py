@@ -33,6 +33,7 @@ class Server:
         self._max_body_bytes = max_body_bytes
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._lock = threading.Lock()
+        self._all_closed = threading.Condition(self._lock)
         self._open: set[socket.socket] = set()
         self._stopping = threading.Event()
         address = self._listener.getsockname()
@@ -56,14 +57,19 @@ class Server:
             threading.Thread(target=self._serve_connection, args=(sock, str(peer[0])), daemon=True).start()
 
     def stop(self) -> None:
+        """Accept nothing more and end `serve`. Safe to call from a signal handler."""
         self._stopping.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+    def finish_connections(self, seconds: float) -> None:
+        """Let requests that are being answered get their answer, for at most `seconds`; cut the others."""
         with self._lock:
             for sock in self._open:
                 with contextlib.suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)
+                    sock.shutdown(socket.SHUT_RD)
+            self._all_closed.wait_for(lambda: not self._open, seconds)
 
     def _serve_connection(self, sock: socket.socket, peer: str) -> None:
         with self._lock:
@@ -78,6 +84,7 @@ class Server:
         finally:
             with self._lock:
                 self._open.discard(sock)
+                self._all_closed.notify_all()
             self._slots.release()
 
     def _serve_requests(self, connection: Connection) -> None:

@@ -17,7 +17,7 @@ from batches.sandbox.limiter import Limiter
 from batches.sandbox.outputs import Outputs
 from batches.sandbox.rendering import RendererPool
 from batches.sandbox.store import Store
-from batches.sandbox.switches import Switches
+from batches.sandbox.switches import BadSwitch, Switches
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +53,10 @@ class Sandbox:
             self.deliveries.announce_job,
             self.deliveries.wake,
         )
-        stored = json.loads(self.store.meta("switches") or "{}")
-        for patch in (stored, *patches):
-            self.change_switches(patch)
+        for patch in patches:
+            self._use(switch_rules.changed(self.switches, patch))
+        self._started_with = self.switches
+        self._recall_switches(patches)
 
     def start(self) -> None:
         """Start rendering and delivering. Raises FontsMissing or RendererUnavailable."""
@@ -77,13 +78,44 @@ class Sandbox:
     def change_switches(self, patch: dict[str, Any]) -> Switches:
         """Put `patch` into force, and into the memory of the next start. Raises BadSwitch."""
         with self._switch_lock:
-            new = switch_rules.changed(self.switches, patch)
-            rules = parse_rules(new.faults)
-            self.store.set_meta("switches", json.dumps(switch_rules.differences(new)))
-            self.switches = new
-            self.faults.use(rules, new.seed)
+            self._use(switch_rules.changed(self.switches, patch))
+            if "faults" in patch:
+                self.faults.forget()
+            self._remember({**self._remembered(), **switch_rules.flattened(patch)})
         self.runner.wake()
-        return new
+        return self.switches
+
+    def restore_switches(self) -> Switches:
+        """Back to the switches that this process was started with."""
+        with self._switch_lock:
+            self._use(self._started_with)
+            self.faults.forget()
+            self._remember({})
+        self.runner.wake()
+        return self.switches
+
+    def _use(self, new: Switches) -> None:
+        rules = parse_rules(new.faults)
+        self.switches = new
+        self.faults.use(rules, new.seed)
+
+    def _remembered(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.store.meta("switches") or "{}")
+        return found
+
+    def _remember(self, flat: dict[str, Any]) -> None:
+        self.store.set_meta("switches", json.dumps(flat))
+
+    def _recall_switches(self, patches: list[dict[str, Any]]) -> None:
+        """Put changes that were made while an earlier run was alive into force, unless the start says otherwise."""
+        given = {name for patch in patches for name in switch_rules.flattened(patch)}
+        for name, value in self._remembered().items():
+            if name in given:
+                continue
+            try:
+                self._use(switch_rules.changed(self.switches, {name: value}))
+            except BadSwitch as error:
+                logger.warning("A remembered switch is dropped: %s", error)
 
     def advance_clock(self, seconds: float) -> float:
         offset = self.clock.advance(seconds)
@@ -98,6 +130,12 @@ class Sandbox:
         self.limiter.forget()
         for file_id in files:
             self.outputs.remove(file_id)
+
+    def require_slot(self, account: str) -> None:
+        """Count a request against the account's limits. Raises ApiError (429)."""
+        self.limiter.require_slot(
+            account, self.switches.limits, now=self.clock.now(), system_now=self.clock.system_now()
+        )
 
     def pause(self, seconds: float) -> None:
         """Hold a request up on purpose (a fault); ends early when the sandbox stops."""

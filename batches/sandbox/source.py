@@ -98,10 +98,12 @@ def _kind(fields: dict[str, Any]) -> str:
     if len(given) != 1:
         what = f"clash: {', '.join(given)}" if given else "are all missing"
         raise invalid(f"Exactly one of {', '.join(_SOURCES)} is needed; they {what}.", sources=given)
-    for name, kinds in (("templateData", dict), ("strict", bool), ("templateVersion", int)):
-        value = fields.get(name)
-        if value is not None and (not isinstance(value, kinds) or (kinds is int and (value is True or value < 1))):
+    for name, kind in (("templateData", dict), ("strict", bool)):
+        if not isinstance(fields.get(name), kind | None):
             raise invalid(f"'{name}' has the wrong type.", field=name)
+    version = fields.get("templateVersion")
+    if version is not None and (not isinstance(version, int) or isinstance(version, bool) or version < 1):
+        raise invalid("'templateVersion' must be a whole number from 1 up.", field="templateVersion")
     return given[0]
 
 

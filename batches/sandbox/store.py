@@ -81,9 +81,10 @@ CREATE TABLE IF NOT EXISTS files (
     size_bytes INTEGER NOT NULL,
     created_at REAL NOT NULL,
     expires_at REAL NOT NULL,
-    deleted_at REAL
+    deleted_at REAL,
+    swept INTEGER NOT NULL DEFAULT 0
 );
-CREATE INDEX IF NOT EXISTS files_expiry ON files (expires_at) WHERE deleted_at IS NULL;
+CREATE INDEX IF NOT EXISTS files_unswept ON files (expires_at) WHERE swept = 0;
 CREATE TABLE IF NOT EXISTS arrivals (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     monotonic REAL NOT NULL,
@@ -152,8 +153,12 @@ class Store:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Transaction]:
-        """One transaction: committed at the end of the block, undone when it raises."""
+        """One transaction: committed at the end of the block, undone when it raises. May be nested."""
         with self._lock:
+            if self._connection.in_transaction:
+                # Part of the transaction that this thread has open (the lock is its own).
+                yield self._connection
+                return
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -180,7 +185,7 @@ class Store:
             tx.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
     def count(self, name: str) -> None:
-        """Add one to a counter of the ledger."""
+        """Add one to a counter of the ledger. Joins a transaction that is open."""
         with self.write() as tx:
             tx.execute("INSERT INTO counters VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1", (name,))
 

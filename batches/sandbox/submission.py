@@ -52,10 +52,10 @@ def submit(sandbox: Sandbox, account: str, request: Request) -> Answer:
     caller = _Caller(account, key, None, body_sha256, number)
     struck: list[Rule] = []
     try:
-        sandbox.limiter.require_slot(account, sandbox.switches.limits, now=sandbox.clock.now())
+        sandbox.require_slot(account)
         struck = sandbox.faults.at("submit", Facts(body=request.body, key=key))
         sandbox.pause(spoiling.seconds(struck, "slow_before_acceptance"))
-        early = spoiling.before_acceptance(struck, now=sandbox.clock.now())
+        early = spoiling.before_acceptance(struck, now=sandbox.clock.system_now())
         if early is not None:
             _record(sandbox, caller, "fault", early)
             return early
@@ -216,7 +216,7 @@ def _answer(
         answer = _plain_answer(sandbox, submission, decision, request)
     except ApiError as error:
         answer = error.answer()
-    answer = spoiling.after_acceptance(struck, answer, now=sandbox.clock.now())
+    answer = spoiling.after_acceptance(struck, answer, now=sandbox.clock.system_now())
     planned = 202 if submission.mode == "async" else None
     status = None if answer.drop else answer.status
     settles_key = decision.verdict is Verdict.NEW and caller.key is not None
@@ -276,6 +276,8 @@ def _record_refusal(sandbox: Sandbox, caller: _Caller, body: bytes, error: ApiEr
             )
         if error.status == 402 and wallet.ran_empty(tx, caller.account):
             sandbox.deliveries.announce_wallet(tx, caller.account, "wallet.payment_required")
+    if error.status == 402:
+        sandbox.deliveries.wake()
 
 
 def _stored_refusal(tx: Transaction, caller: _Caller) -> ApiError:

@@ -151,6 +151,17 @@ def parse_assignment(text: str) -> dict[str, Any]:
     return {key.strip(): value}
 
 
+def flattened(patch: dict[str, Any]) -> dict[str, Any]:
+    """A patch with dotted names instead of nested objects."""
+    flat: dict[str, Any] = {}
+    for group, value in patch.items():
+        if isinstance(value, dict):
+            flat.update({f"{group}.{name}": each for name, each in value.items()})
+        else:
+            flat[group] = value
+    return flat
+
+
 def differences(switches: Switches) -> dict[str, Any]:
     """The switches that are not at their default, by dotted name."""
     mine, default = as_json(switches), as_json(Switches())

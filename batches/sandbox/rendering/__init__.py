@@ -7,7 +7,7 @@ Knows nothing of HTTP, jobs or money: `RendererPool.render` takes `Work` and giv
 
 from __future__ import annotations
 
-from batches.sandbox.rendering.pool import RendererPool
+from batches.sandbox.rendering.pool import ENGINE, RendererPool
 from batches.sandbox.rendering.work import Rendered, RendererUnavailable, RenderLimits, RenderRefused, Work
 
-__all__ = ["RenderLimits", "RenderRefused", "Rendered", "RendererPool", "RendererUnavailable", "Work"]
+__all__ = ["ENGINE", "RenderLimits", "RenderRefused", "Rendered", "RendererPool", "RendererUnavailable", "Work"]

@@ -20,10 +20,13 @@ _WARM_UP = "<p>Aa1 \u05d0 \u0628 \u0915 \u0e01 \u4e2d \ud55c</p>"
 
 
 def warm_up() -> None:
-    """Load the engine and the fonts once, so that each forked child starts with them in memory."""
+    """Load the engine and the fonts once, so that each forked child starts with them in memory.
+
+    What is not loaded here can't be loaded later: the zygote gives up its right to read files.
+    """
     setup = options.page_setup({})
     pdf, _ = plutoprint_engine.render(_WARM_UP, setup, max_pages=1)
-    text_check.pdf_text(pdf)
+    text_check.require_text(document.from_markdown("# Aa"), pdf)
 
 
 def serve_one(channel: socket.socket, *, started: float) -> None:

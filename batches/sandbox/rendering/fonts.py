@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -38,12 +39,21 @@ def font_directories() -> list[Path]:
     return found
 
 
-def write_fonts_conf(folder: Path) -> Path:
-    """Write `fonts.conf` into `folder` and give its path, for the environment variable FONTCONFIG_FILE."""
+@dataclass(frozen=True)
+class FontSetup:
+    """`conf` goes into the environment variable FONTCONFIG_FILE; `readable` is what rendering needs to read."""
+
+    conf: Path
+    readable: tuple[Path, ...]
+
+
+def set_up(folder: Path) -> FontSetup:
+    """Write `fonts.conf` into `folder`. Raises FontsMissing."""
     directories = font_directories()
+    cache = _cache_folder(folder)
     lines = ['<?xml version="1.0"?>', '<!DOCTYPE fontconfig SYSTEM "fonts.dtd">', "<fontconfig>"]
     lines += [f"<dir>{escape(str(directory))}</dir>" for directory in directories]
-    lines.append(f"<cachedir>{escape(str(_cache_folder(folder)))}</cachedir>")
+    lines.append(f"<cachedir>{escape(str(cache))}</cachedir>")
     # Both packages hold a Noto Sans; the one with the width axis is kept.
     duplicates = directories[FONT_PACKAGES.index("manimgx_fonts")]
     for name in ("NotoSans?wght?.ttf", "NotoSans-Italic?wght?.ttf"):
@@ -55,7 +65,7 @@ def write_fonts_conf(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "fonts.conf"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
+    return FontSetup(path, (*directories, folder, cache))
 
 
 def _cache_folder(fallback: Path) -> Path:

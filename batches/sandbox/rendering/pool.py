@@ -7,6 +7,7 @@ choice. A document that kills its child is refused; a zygote that died is replac
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from batches.sandbox.rendering import fonts
+from batches.sandbox.rendering.fences import Fences
 from batches.sandbox.rendering.work import (
     Rendered,
     RendererUnavailable,
@@ -26,6 +28,8 @@ from batches.sandbox.rendering.work import (
     send_message,
 )
 
+ENGINE = "plutoprint"
+
 _PROJECT_ROOT = Path(__file__).resolve().parents[3]
 _START_SECONDS = 60.0
 # The child ends itself at its wall limit; the parent waits a little longer before it stops listening.
@@ -34,7 +38,8 @@ _GRACE_SECONDS = 5.0
 # Isolated from the user's environment (-I), so the place of our own package has to be named.
 _STARTER = (
     "import sys; sys.path.insert(0, sys.argv[3]); "
-    "from batches.sandbox.rendering import zygote; zygote.main(int(sys.argv[1]), int(sys.argv[2]))"
+    "from batches.sandbox.rendering import zygote; "
+    "zygote.main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[4:])"
 )
 
 
@@ -47,6 +52,7 @@ class RendererPool:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._closed = False
+        self.fences = Fences(network=False, files=False)
 
     def start(self) -> None:
         """Start the zygote now. Raises fonts.FontsMissing or RendererUnavailable.
@@ -100,28 +106,33 @@ class RendererPool:
         if self._process is not None and self._control is not None and self._process.poll() is None:
             return self._control, self._process
         self._drop_zygote()
+        if importlib.util.find_spec(ENGINE) is None:
+            raise RendererUnavailable(
+                f"The rendering engine {ENGINE} is not installed. Run: pip install -r requirements-engine.txt"
+            )
+        setup = fonts.set_up(self._folder)
         ours, theirs = socket.socketpair()
-        environment = {"PATH": "/usr/bin:/bin", "FONTCONFIG_FILE": str(fonts.write_fonts_conf(self._folder))}
+        arguments = [str(theirs.fileno()), str(os.getpid()), str(_PROJECT_ROOT), *map(str, setup.readable)]
         with theirs:
             process = subprocess.Popen(  # noqa: S603  # our own interpreter and our own module
-                [sys.executable, "-I", "-c", _STARTER, str(theirs.fileno()), str(os.getpid()), str(_PROJECT_ROOT)],
+                [sys.executable, "-I", "-c", _STARTER, *arguments],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=None,
-                env=environment,
+                env={"PATH": "/usr/bin:/bin", "FONTCONFIG_FILE": str(setup.conf)},
             )
         ours.settimeout(_START_SECONDS)
         try:
             ready = ours.recv(1)
         except TimeoutError:
             ready = b""
-        if ready != b"R":
+        if not ready:
             process.kill()
             process.wait()
             ours.close()
             raise RendererUnavailable("The renderer process did not start; its error is in the log above.")
         ours.settimeout(None)
+        self.fences = Fences.from_byte(ready[0])
         self._process, self._control = process, ours
         return ours, process
 

@@ -26,18 +26,22 @@ _VOID = frozenset(
     }
 )
 _HIDING = re.compile(
-    r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|opacity\s*:\s*0(?:\.0*)?\s*(?:;|!|$)"
-    r"|font-size\s*:\s*0|content-visibility\s*:\s*hidden|text-indent\s*:\s*-|(?:left|top|right)\s*:\s*-\d{3}",
+    r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|content-visibility\s*:\s*hidden"
+    r"|opacity\s*:\s*0(?:\.0*)?%?\s*(?:;|!|$)|font-size\s*:\s*0(?:\.0*)?[a-z%]*\s*(?:;|!|$)"
+    r"|(?:text-indent|left|top|right|bottom)\s*:\s*-\d{3}",
     re.IGNORECASE,
 )
+_STYLE_SHEET = re.compile(r"<style\b[^>]*>(.*?)</style", re.IGNORECASE | re.DOTALL)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
-_SIMPLE_SELECTOR = re.compile(r"([a-z][a-z0-9-]*)?((?:[.#][\w-]+)?)", re.IGNORECASE)
+_COMBINATOR = re.compile(r"[\s>+~]+")
+_IN_BRACKETS = re.compile(r"\[[^\]]*\]|\([^)]*\)")
+_COMPOUND = re.compile(r"([a-z][\w-]*)?((?:[.#][\w-]+)*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class VisibleText:
-    """`certain` is False when a style sheet hides things by selectors that are not understood here."""
+    """`certain` is False when a style sheet hides things by a selector that could mean anything."""
 
     text: str
     certain: bool
@@ -45,39 +49,47 @@ class VisibleText:
 
 @dataclass
 class _Hidden:
-    """Simple selectors (`tag`, `.class`, `#id`, `tag.class`) whose rules hide what they match."""
+    """What style rules hide: pairs of a tag (or "") and one `.class` or `#id` (or "")."""
 
-    selectors: set[tuple[str, str]] = field(default_factory=set)
-    others: bool = False
+    marks: set[tuple[str, str]] = field(default_factory=set)
+    anything: bool = False
+
+    def add(self, selector: str) -> None:
+        """Take in a selector by its last part; more may match than really would."""
+        last = _COMBINATOR.split(_IN_BRACKETS.sub("", selector).strip())[-1]
+        if "::" in last or re.search(r":(?:before|after|first-line|first-letter|marker)", last):
+            return
+        match = _COMPOUND.fullmatch(last.partition(":")[0])
+        if match is None or not (match[1] or match[2]):
+            self.anything = True
+            return
+        mark = re.split(r"(?=[.#])", match[2])[-1] if match[2] else ""
+        self.marks.add(((match[1] or "").lower(), mark))
 
     def matches(self, tag: str, attributes: dict[str, str | None]) -> bool:
-        if not self.selectors:
+        if not self.marks:
             return False
-        marks = [""] + [f".{name}" for name in (attributes.get("class") or "").split()]
-        marks.append(f"#{attributes.get('id') or ''}")
-        return any((name, mark) in self.selectors for name in ("", tag) for mark in marks)
+        own = ["", *(f".{name}" for name in (attributes.get("class") or "").split())]
+        own.append(f"#{attributes.get('id') or ''}")
+        return any((name, mark) in self.marks for name in ("", tag) for mark in own)
 
 
 def visible_text(html: str) -> VisibleText:
-    """The text of `html` without what its markup and simple style rules hide."""
-    reader = _Reader(_hidden_by_rules(html))
+    """The text of `html` without what its markup and its own style rules hide."""
+    hidden = _hidden_by_rules(html)
+    reader = _Reader(hidden)
     reader.feed(html)
     reader.close()
-    return VisibleText(" ".join(reader.parts), certain=not reader.hidden.others)
+    return VisibleText(" ".join(reader.parts), certain=not hidden.anything)
 
 
 def _hidden_by_rules(html: str) -> _Hidden:
     hidden = _Hidden()
-    for sheet in re.findall(r"<style\b[^>]*>(.*?)</style", html, re.IGNORECASE | re.DOTALL):
+    for sheet in _STYLE_SHEET.findall(html):
         for selectors, body in _RULE.findall(_COMMENT.sub("", sheet)):
-            if not _HIDING.search(body):
-                continue
-            for selector in selectors.split(","):
-                match = _SIMPLE_SELECTOR.fullmatch(selector.strip())
-                if match and (match[1] or match[2]):
-                    hidden.selectors.add(((match[1] or "").lower(), match[2]))
-                else:
-                    hidden.others = True
+            if _HIDING.search(body.strip()):
+                for selector in selectors.split(","):
+                    hidden.add(selector)
     return hidden
 
 
@@ -86,15 +98,16 @@ class _Reader(HTMLParser):
 
     def __init__(self, hidden: _Hidden) -> None:
         super().__init__(convert_charrefs=True)
-        self.hidden = hidden
+        self._hidden = hidden
         self.parts: list[str] = []
         # Names of the open elements from the outermost hidden one inwards; empty while text is visible.
         self._inside_hidden: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _VOID:
-            return
-        if self._inside_hidden or tag in _SILENT or self._is_hidden(tag, dict(attrs)):
+        if tag == "body" and self._inside_hidden[:1] == ["head"]:
+            # The end tag of the head may be left out.
+            self._inside_hidden.clear()
+        if tag not in _VOID and (self._inside_hidden or self._is_hidden(tag, dict(attrs))):
             self._inside_hidden.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -110,6 +123,10 @@ class _Reader(HTMLParser):
             self.parts.append(data)
 
     def _is_hidden(self, tag: str, attributes: dict[str, str | None]) -> bool:
-        if "hidden" in attributes or (tag == "details" and "open" not in attributes):
-            return True
-        return bool(_HIDING.search(attributes.get("style") or "")) or self.hidden.matches(tag, attributes)
+        return (
+            tag in _SILENT
+            or "hidden" in attributes
+            or (tag == "details" and "open" not in attributes)
+            or _HIDING.search((attributes.get("style") or "").strip()) is not None
+            or self._hidden.matches(tag, attributes)
+        )

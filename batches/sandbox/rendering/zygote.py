@@ -12,14 +12,19 @@ import os
 import signal
 import socket
 import time
+from pathlib import Path
 
 from batches.sandbox.rendering import child, fences
+from batches.sandbox.rendering.fences import Fences
 
 NICENESS = 10
 
 
-def main(control_descriptor: int, parent_pid: int) -> None:
-    """Serve until the control socket closes. Prints nothing; the first byte sent says that it is ready."""
+def main(control_descriptor: int, parent_pid: int, readable: list[str]) -> None:
+    """Serve until the control socket closes. The first byte sent says that it is ready, and behind which fences.
+
+    `readable` are the folders that rendering may read once everything is loaded.
+    """
     fences.die_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -28,10 +33,11 @@ def main(control_descriptor: int, parent_pid: int) -> None:
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     os.chdir("/")
-    fences.leave_network()
+    network = fences.leave_network()
     child.warm_up()
+    files = fences.leave_files([Path(folder) for folder in readable])
     control = socket.socket(fileno=control_descriptor)
-    control.sendall(b"R")
+    control.sendall(Fences(network=network, files=files).as_byte())
     own_pid = os.getpid()
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
