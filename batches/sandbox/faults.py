@@ -28,7 +28,7 @@ ACTIONS: dict[str, tuple[str, frozenset[str]]] = {
     "slow_before_acceptance": ("submit", frozenset({"seconds"})),
     "slow_after_acceptance": ("submit", frozenset({"seconds"})),
     "answer_after_acceptance": ("submit", frozenset({"status", "body", "content_type", "omit"})),
-    "stuck": ("job", frozenset({"seconds"})),
+    "stuck": ("job", frozenset()),
     "fail": ("job", frozenset({"code", "message", "seconds"})),
     "take": ("job", frozenset({"seconds"})),
     "poll_drop": ("poll", frozenset()),
@@ -54,6 +54,15 @@ ACTIONS: dict[str, tuple[str, frozenset[str]]] = {
 _CONDITIONS = frozenset(
     {"body_contains", "body_matches", "key_contains", "job_id", "event", "mode", "nth", "every", "probability", "times"}
 )
+
+
+# Parameters that are words, and the words there are.
+_WORDS: dict[str, tuple[str, ...]] = {
+    "form": ("seconds", "http_date", "missing"),
+    "answer": ("404", "410", "403_xml"),
+    "content_length": ("right", "wrong"),
+    "signed": ("sent", "created"),
+}
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,9 @@ def _check_values(when: dict[str, Any], parameters: dict[str, Any], where: str) 
     probability = when.get("probability", 0)
     if not isinstance(probability, int | float) or not 0 <= probability <= 1:
         raise BadSwitch(f"{where}.when.probability must lie between 0 and 1")
+    for name, words in _WORDS.items():
+        if name in parameters and str(parameters[name]) not in words:
+            raise BadSwitch(f"{where}.{name} must be one of {', '.join(words)}, not {parameters[name]!r}")
     for name in ("seconds", "share", "status", "copies", "retry_after"):
         value = parameters.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:

@@ -65,6 +65,10 @@ class Sandbox:
             tx.execute("UPDATE keys SET answering = 0 WHERE answering = 1")
             tx.execute("UPDATE jobs SET rendering = 0 WHERE status = 'processing'")
         self.renderer.start()
+        if not self.renderer.fences.network:
+            logger.warning("The renderer has no network namespace of its own; the engine's own refusal has to do.")
+        if not self.renderer.fences.files:
+            logger.warning("The renderer can't be kept from files by the system; the engine's own refusal has to do.")
         self.runner.start()
         self.deliveries.start()
 
