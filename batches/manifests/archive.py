@@ -106,7 +106,7 @@ class Archive:
     def chunks(self, entry: Entry, most: int) -> Iterator[bytes]:
         """The entry's bytes, at most `most` of them; counts what really comes out.
 
-        No entry may yield more than the directory says, so together they stay below the checked total.
+        No entry may yield more or less than the directory says, so together they stay below the checked total.
         """
         size = 0
         with _as_damage(entry.name), self._zip.open(entry.zip_info) as stream:
@@ -117,6 +117,8 @@ class Archive:
                 if size > most:
                     raise _too_large(entry.name, most)
                 yield chunk
+        if size != entry.zip_info.file_size:
+            raise _damaged(entry.name)
 
 
 def _check_directory_size(stream: IO[bytes], limits: Limits) -> None:

@@ -17,7 +17,7 @@ _XML_ENCODING = re.compile(r"\s*<\?xml[^>]*?\bencoding\s*=\s*[\"']([^\"']+)[\"']
 
 #: What pages call their encoding, and the Python codec browsers would use (WHATWG labels): Latin-1 and
 #: ASCII mean Windows-1252, and a page that can be read well enough to find "UTF-16" is UTF-8.
-_CODECS: dict[str, str] = {
+LABELS: dict[str, str] = {
     label: codec
     for codec, labels in {
         "utf-8": "utf-8 utf8 unicode-1-1-utf-8 utf-16 utf-16le utf-16be",
@@ -78,7 +78,7 @@ def decoded(raw: bytes) -> Decoded:
     declared = _declared_charset(raw[:_SNIFFED_CHARACTERS].decode("latin-1"))
     charset = bom_encoding(raw)
     if charset is None:
-        charset = "utf-8" if declared is None else _CODECS.get(declared.lower(), "")
+        charset = "utf-8" if declared is None else LABELS.get(declared.lower(), "")
     if not charset:
         raise Unfit(
             Code.NOT_DECODABLE,

@@ -11,7 +11,7 @@ from batches.manifests.limits import Limits
 from batches.manifests.problems import Code, Unfit, megabytes, shown
 
 _PLACEHOLDER = re.compile(r"\{\{\{?\s{0,9}[#/&>^]?\s{0,9}[A-Za-z_@][\w.@\-\[\]\s|:\"'()=]{0,200}?\}\}")
-_INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
+_BLANK = re.compile(r"[\s\u200b\u200c\u200d\u2060\ufeff]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def check_size(size: int, limits: Limits) -> None:
 
 
 def _checked(text: str, raw: bytes, charset: str, limits: Limits) -> Content:
-    if not text.strip().strip(_INVISIBLE):
+    if _BLANK.fullmatch(text):
         raise Unfit(Code.EMPTY_HTML, "is empty.", "Put the document in, or remove the row.")
     if "\0" in text:
         message = f"holds a NUL character at character {text.index(chr(0)):,}."

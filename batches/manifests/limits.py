@@ -28,8 +28,9 @@ class Limits:
     """Entries of a ZIP, or files met below a folder."""
     max_ratio: int = 200
     """Unpacked : packed of one ZIP entry; small entries are let off (see `ratio_floor_bytes`)."""
-    ratio_floor_bytes: int = 1_000_000
-    """Entries up to this size may have any ratio: a page of blanks is no bomb."""
+    ratio_floor_bytes: int = 25_000_000
+    """Entries up to this size may have any ratio: a page with thousands of equal rows is no bomb. A
+    document above `max_document_bytes` is an error of its row, found without unpacking it."""
     max_depth: int = 64
     """Nesting of the JSON: list, row, options, margin is 4."""
     max_places: int = 1_000

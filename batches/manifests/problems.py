@@ -159,6 +159,8 @@ class ManifestRefused(Exception):
             "upload_sha256": None,
             "rows": 0,
             "encoding": None,
+            "format": None,
+            "container": None,
             "summary": {"new": 0, "unchanged": 0, "changed": 0, "invalid": 0},
             "errors": [problem],
             "warnings": [],

@@ -1,0 +1,70 @@
+"""Uploads for these tests: made in memory, or copied from `tests/cases`."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from batches.manifests import Limits, Manifest, ManifestRefused, Problem, from_upload, read
+
+CASES = Path(__file__).parent.parent / "cases"
+PAGE = '<!doctype html><meta charset="utf-8"><title>Invoice</title><h1>Invoice</h1>'
+
+
+def case(name: str) -> Manifest:
+    """The case's input, read as an upload. Raises ManifestRefused."""
+    return uploaded((CASES / name).read_bytes(), name)
+
+
+def uploaded(content: bytes | str, filename: str = "upload", limits: Limits | None = None) -> Manifest:
+    raw = content.encode() if isinstance(content, str) else content
+    return read(from_upload(io.BytesIO(raw), filename), limits)
+
+
+def listed(rows: Iterable[Any], limits: Limits | None = None) -> Manifest:
+    """Rows uploaded as a JSON list."""
+    return uploaded(json.dumps(list(rows)), "manifest.json", limits)
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    return {"id": "INV-1", "html": PAGE} | changes
+
+
+def zipped(files: Mapping[str, bytes | str], *, rows: Iterable[Any] | None = None) -> bytes:
+    """A ZIP of `files`, with `rows` as its manifest.json."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        if rows is not None:
+            archive.writestr("manifest.json", json.dumps(list(rows)))
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def refusal(content: bytes | str, filename: str = "upload", limits: Limits | None = None) -> ManifestRefused:
+    """How the upload is refused; fails when it is not."""
+    try:
+        uploaded(content, filename, limits).close()
+    except ManifestRefused as refused:
+        return refused
+    raise AssertionError("the upload was read")
+
+
+def codes(problems: Iterable[Problem]) -> list[tuple[str, str | None, tuple[int, ...]]]:
+    """Problems as (code, column, rows)."""
+    return [(problem.code.value, problem.column, problem.rows) for problem in problems]
+
+
+def error_codes(manifest: Manifest) -> list[tuple[str, str | None, tuple[int, ...]]]:
+    with manifest:
+        return codes(manifest.errors)
+
+
+def warning_codes(manifest: Manifest) -> list[tuple[str, str | None, tuple[int, ...]]]:
+    with manifest:
+        assert manifest.ok, manifest.errors
+        return codes(manifest.warnings)

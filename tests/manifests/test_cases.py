@@ -1,0 +1,280 @@
+"""Real reports turned into checks: each test names the rows of the case log it holds."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+
+import pytest
+
+from batches.manifests import (
+    Action,
+    Code,
+    ExistingDocument,
+    ExistingVersion,
+    ManifestRefused,
+    OnConflict,
+    fingerprint,
+    plan,
+)
+from tests.manifests.samples import CASES, case, codes, error_codes, listed, refusal, uploaded, zipped
+
+
+@pytest.mark.parametrize(
+    ("name", "ids"),
+    [
+        pytest.param("001-bom.json", ["INV-101", "INV-102"], id="1 JSON with a byte-order mark"),
+        pytest.param("001-bom.jsonl", ["INV-101", "INV-102"], id="1 JSONL with a byte-order mark"),
+        pytest.param("016-nfd-names.zip", ["R-1", "R-2"], id="16 decomposed file names"),
+        pytest.param("019-macos.zip", ["M-1"], id="19 what Finder adds"),
+        pytest.param("020-nested-folder.zip", ["N-1"], id="20 the folder was zipped"),
+        pytest.param("022-cp437-names.zip", ["U-1", "U-2"], id="22 names of old tools"),
+        pytest.param("028-line-separators.jsonl", ["L-1", "L-2", "L-3"], id="28 line separators inside strings"),
+        pytest.param(
+            "053-ids-for-headers.json",
+            ["🧾-42", "счёт-7", "vera.lund@example.invalid", "发票-9"],
+            id="53 ids outside ASCII",
+        ),
+        pytest.param(
+            "089-url-hostile-ids.json",
+            [
+                "A+B",
+                "A B",
+                "A%20B",
+                "1&2=3",
+                "4#5",
+                "6?7",
+                "%41",
+                "A",
+                "ü/é",
+                "lead",
+                "trail",
+                "a//b",
+                "x.pdf",
+                "x.pdf.pdf",
+            ],
+            id="89 ids that mean something in an address",
+        ),
+        pytest.param(
+            "125-markup-ids.json",
+            ["<img src=x onerror=alert(1)>", '"><svg onload=alert(2)>', "{{ 7|add:7 }}", "javascript:alert(4)"],
+            id="125 ids that are markup",
+        ),
+        pytest.param("136-never-ends.json", ["H-1", "H-2", "H-3", "H-4", "H-5"], id="136 pages that never end"),
+    ],
+)
+def test_a_case_is_read_with_exactly_these_ids_and_not_a_word(name: str, ids: list[str]) -> None:
+    with case(name) as manifest:
+        assert [row.business_id for row in manifest.rows] == ids
+        assert manifest.errors == ()
+        assert manifest.warnings == ()
+        texts = [row.text() for row in manifest.rows]
+        assert len(set(texts)) == len(texts)
+        assert all(row.text().lstrip().startswith("<") for row in manifest.rows)
+        assert "\ufeff" not in json.dumps(manifest.report(), ensure_ascii=False) + "".join(texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        pytest.param("004-utf16le-nobom.csv", "not_utf8", "UTF-16", id="4 UTF-16 without its mark"),
+        pytest.param("005-workbook.csv", "wrong_file_type", "This is an Excel workbook", id="5 a workbook"),
+        pytest.param("023-duplicate-entries.zip", "archive_unsafe", '"d1.html" and "manifest.json"', id="23"),
+        pytest.param("025-encrypted.zip", "archive_encrypted", "The ZIP is password-protected", id="25"),
+        pytest.param("026-deep.json", "too_deep", "Line 1, character 65", id="26 brackets without end"),
+        pytest.param("128-zip-slip.zip", "archive_unsafe", "outside-4.html", id="128 names that lead out"),
+        pytest.param("130-size-lies.zip", "archive_damaged", '"l1.html"', id="130 forged sizes"),
+    ],
+)
+def test_a_case_is_refused_as_a_whole_with_a_sentence(name: str, code: str, words: str) -> None:
+    refused = refusal((CASES / name).read_bytes(), name)
+
+    assert refused.code == code
+    assert words in refused.message
+    assert refused.fix
+
+
+@pytest.mark.parametrize("name", ["upload.csv", "upload.xlsx", "upload.zip", "upload.json", "upload"])
+def test_case_5_a_workbook_is_known_by_its_content_whatever_its_name(name: str) -> None:
+    assert "Excel workbook" in refusal((CASES / "005-workbook.csv").read_bytes(), name).message
+
+
+def test_case_11_only_text_and_whole_numbers_are_ids() -> None:
+    with case("011-numeric-ids.json") as manifest:
+        assert [row.business_id for row in manifest.rows] == ["9007199254740993"]
+        assert codes(manifest.errors) == [
+            ("duplicate_id", "id", (0, 1)),
+            ("bad_id", "id", (2, 3, 5, 7)),
+            ("missing_id", "id", (6, 8, 9)),
+            ("wrong_type", "html", (10,)),
+            ("missing_field", "html", (11,)),
+            ("wrong_type", None, (12,)),
+        ]
+        places = {place.position: place.line for problem in manifest.errors for place in problem.places}
+        assert places[2] == 4
+        assert places[12] == 14
+
+
+def test_case_13_repeated_ids_name_both_positions_and_invisible_differences_do_not_hide_them() -> None:
+    with case("013-duplicate-ids.json") as manifest:
+        (problem,) = manifest.errors
+        assert problem.code is Code.DUPLICATE_ID
+        assert problem.rows == (0, 1, 2, 3, 4, 5, 6, 7)
+        assert [place.position for place in problem.places] == [1, 3, 5, 6, 7]
+        assert "positions 4 and 6" in problem.places[3].message
+        assert '"INV-\\u200b3" (position 7)' in problem.places[4].message
+
+
+def test_case_14_slashes_stay_in_ids_and_dots_alone_are_refused() -> None:
+    with case("014-ids-with-slashes.json") as manifest:
+        assert codes(manifest.errors) == [("bad_id", "id", (8, 9))]
+        assert [row.business_id for row in manifest.rows] == [
+            "2024/001",
+            "2024_001",
+            "2024\\001",
+            "2024-001",
+            "2024:001",
+            "/2024/001",
+            "2024/001/",
+            "../2024/001",
+            "a//b",
+        ]
+
+
+def test_case_17_long_ids_are_refused_with_the_limit() -> None:
+    with case("017-long-ids.json") as manifest:
+        assert codes(manifest.errors) == [("bad_id", "id", (2, 3, 5, 6))]
+        assert all("200 are allowed" in place.message for place in manifest.errors[0].places)
+        assert [len(row.business_id) for row in manifest.rows] == [100, 101, 130]
+
+
+def test_case_16_two_forms_of_one_name_are_refused() -> None:
+    both = zipped({"r\u00e9sum\u00e9.html": "<p>1</p>", "re\u0301sume\u0301.html": "<p>2</p>"}, rows=[])
+
+    assert "more than once" in refusal(both).message
+
+
+def test_case_26_one_line_of_brackets_does_not_spoil_the_other_lines() -> None:
+    deep = (CASES / "026-deep.json").read_text().strip()
+    with uploaded('{"id": "A", "html": "<p>"}\n' + deep + '\n{"id": "B", "html": "<p>"}\n') as manifest:
+        assert codes(manifest.errors) == [("bad_json_line", None, (1,))]
+        assert manifest.errors[0].places[0].line == 2
+        assert [row.business_id for row in manifest.rows] == ["A", "B"]
+
+
+def test_case_28_lines_are_counted_as_an_editor_counts_them() -> None:
+    raw = (CASES / "028-line-separators.jsonl").read_bytes()
+    with uploaded(raw) as manifest:
+        assert [row.line for row in manifest.rows] == [1, 3, 4]
+        assert manifest.rows[0].text() == "<p>first\u2028second</p>"
+        assert manifest.rows[1].text() == "<p>next\x85line, form\ffeed</p>"
+
+    with uploaded(raw.replace(b'"L-3", ', b'"L-3" ')) as manifest:
+        assert manifest.errors[0].places[0].line == 4
+        assert manifest.errors[0].places[0].message.startswith("Line 4, ")
+
+
+@pytest.mark.parametrize(
+    ("name", "problems"),
+    [
+        pytest.param("031-nul.json", [("bad_text", "html", (0,)), ("bad_id", "id", (1,))], id="31 NUL"),
+        pytest.param("032-lone-surrogate.json", [("bad_text", "html", (0,)), ("bad_id", "id", (2,))], id="32"),
+    ],
+)
+def test_characters_that_no_database_keeps_are_refused_by_position(
+    name: str, problems: list[tuple[str, str, tuple[int, ...]]]
+) -> None:
+    with case(name) as manifest:
+        assert codes(manifest.errors) == problems
+        json.dumps(manifest.report(), ensure_ascii=False).encode()
+
+
+def test_case_32_a_whole_emoji_is_fine() -> None:
+    with case("032-lone-surrogate.json") as manifest:
+        assert [row.text() for row in manifest.rows] == ["<p>good emoji 😀</p>"]
+
+
+def test_case_34_documents_over_the_limit_are_refused_with_id_and_size() -> None:
+    def page(megabytes: int) -> str:
+        picture = base64.b64encode(os.urandom(int(megabytes * 1_000_000 * 3 / 4))).decode()
+        return f'<!doctype html><meta charset="utf-8"><img src="data:image/png;base64,{picture}">'
+
+    with listed({"id": f"MB-{size}", "html": page(size)} for size in (1, 4, 8, 30)) as manifest:
+        (problem,) = manifest.errors
+        assert problem.code is Code.FILE_TOO_LARGE
+        assert problem.rows == (2, 3)
+        assert [place.message for place in problem.places] == [
+            'The html of "MB-8" is 8.0 MB large; 5.0 MB are allowed.',
+            'The html of "MB-30" is 30.0 MB large; 5.0 MB are allowed.',
+        ]
+
+
+def test_case_52_key_order_and_escapes_never_matter_and_characters_always_do() -> None:
+    digests = {}
+    for form in ("lf", "crlf", "nfd", "key-order"):
+        with case(f"052-{form}.json") as manifest:
+            digests[form] = manifest.rows[0].input_sha256
+
+    assert digests["key-order"] == digests["lf"]
+    assert len({digests["lf"], digests["crlf"], digests["nfd"]}) == 3
+    assert digests["lf"] == fingerprint("html", "<p>café</p>\n<p>end</p>\n", {})
+
+
+def test_case_127_a_path_needs_its_file_beside_it() -> None:
+    with case("127-manifest-paths.json") as manifest:
+        (problem,) = manifest.errors
+        assert problem.rows == (0, 1)
+        assert all("this needs a ZIP with the file" in place.message for place in problem.places)
+        assert manifest.rows == ()
+
+
+def test_case_127_only_entries_of_the_same_zip_are_read() -> None:
+    with case("127-manifest-paths.zip") as manifest:
+        assert codes(manifest.errors) == [
+            ("archive_unsafe", None, ()),
+            ("archive_unsafe", "html", (0, 1, 2, 3, 4)),
+        ]
+        assert manifest.errors[0].files == ("link.html",)
+        assert [(row.business_id, row.path) for row in manifest.rows] == [("P-6", "ok.html"), ("P-7", "ok.html")]
+
+
+def test_five_kinds_of_errors_come_all_at_once() -> None:
+    rows = [
+        {"html": "<p>no id</p>"},
+        {"id": "A", "html": "<p>"},
+        {"id": "A", "html": "<p>"},
+        {"id": "B", "html": ""},
+        {"id": "C", "html": "<p>", "options": {"scale": 9}},
+        {"id": "D", "html": "c.html"},
+    ]
+
+    assert error_codes(listed(rows)) == [
+        ("missing_id", "id", (0,)),
+        ("duplicate_id", "id", (1, 2)),
+        ("empty_html", "html", (3,)),
+        ("bad_option", "options.scale", (4,)),
+        ("missing_file", "html", (5,)),
+    ]
+
+
+def test_the_same_file_twice_sends_nothing_new() -> None:
+    with case("001-bom.json") as first, case("001-bom.jsonl") as second:
+        existing = {
+            row.business_id: ExistingDocument(row.business_id, 1, (ExistingVersion(1, row.input_sha256, "saved"),))
+            for row in first.rows
+        }
+        planned = plan(second, existing, OnConflict.REFUSE)
+
+    assert {row.action for row in planned.rows} == {Action.UNCHANGED}
+    assert planned.render_count == 0
+
+
+def test_a_refusal_and_a_report_have_the_same_shape() -> None:
+    with listed([{"id": "A", "html": "<p>"}]) as manifest:
+        report = manifest.report()
+    with pytest.raises(ManifestRefused) as refused:
+        case("026-deep.json")
+
+    assert set(refused.value.report()) == set(report)
+    assert set(report["summary"]) == set(refused.value.report()["summary"])
