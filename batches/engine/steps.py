@@ -126,6 +126,14 @@ def prepare_again(claim: Claim, known: OpenSubmission, body: bytes | None, store
         return PrepareFailed(claim, error)
 
 
+class _SlotMissed(Exception):
+    """The gate stayed shut: the slot was missed, the lease is too short, or the pump ends. No byte left."""
+
+
+class _WindowClosed(Exception):
+    """The gate stayed shut: the provider may no longer know the key. No byte left."""
+
+
 def send(
     sending: submission.Sending,
     provider: Provider,
@@ -134,18 +142,26 @@ def send(
     halt: threading.Event,
     lease_until: Callable[[], datetime],
 ) -> Result:
-    """Wait for the slot, look once more whether the bytes may still leave, and send them."""
+    """Make everything ready, wait for the slot, look once more whether the bytes may still leave, and send them."""
     claim = sending.prepared.claim
-    halted = clock.wait(halt, (sending.slot - clock.now()).total_seconds())
-    now = clock.now()
-    if halted or not pacing.may_still_leave(sending.slot, limits, now):
-        return NotSentYet(claim, sending)
-    if now + timedelta(seconds=ENGINE.lease_margin_seconds) > lease_until():
-        return NotSentYet(claim, sending)
-    if sending.prepared.doubt_before and not retries.may_resend(sending.submission.resend_until, now):
-        return WindowClosed(claim)
+
+    def gate() -> None:
+        # Waiting here, with the connection open, keeps what lies between the slot and the wire as short as it can be.
+        halted = clock.wait(halt, (sending.slot - clock.now()).total_seconds())
+        now = clock.now()
+        if halted or not pacing.may_still_leave(sending.slot, limits, now):
+            raise _SlotMissed
+        if now + timedelta(seconds=ENGINE.lease_margin_seconds) > lease_until():
+            raise _SlotMissed
+        if sending.prepared.doubt_before and not retries.may_resend(sending.submission.resend_until, now):
+            raise _WindowClosed
+
     try:
-        answer = submission.send(sending, provider, now=now)
+        answer = submission.send(sending, provider, now=sending.slot, gate=gate)
+    except _SlotMissed:
+        return NotSentYet(claim, sending)
+    except _WindowClosed:
+        return WindowClosed(claim)
     except errors.ProviderError as error:
         return SendFailed(claim, sending, error, clock.now())
     return Answered(claim, sending, answer, clock.now())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -250,10 +250,12 @@ def _sending(prepared: Prepared, submission: OpenSubmission, slot: datetime) -> 
     return Sending(replace(prepared, claim=claim), submission, slot)
 
 
-def send(sending: Sending, provider: Provider, *, now: datetime) -> Accepted | Finished:
-    """Send the committed bytes, once. No transaction may be open: the caller's thread has no database at all."""
+def send(sending: Sending, provider: Provider, *, now: datetime, gate: Callable[[], None]) -> Accepted | Finished:
+    """Send the committed bytes, once, when `gate` lets them pass. The thread has no database, so no transaction."""
     assert not connection.in_atomic_block, "the network is never called inside a transaction"
-    return provider.submit(sending.prepared.request, idempotency_key=sending.submission.idempotency_key, now=now)
+    return provider.submit(
+        sending.prepared.request, idempotency_key=sending.submission.idempotency_key, now=now, gate=gate
+    )
 
 
 def judge_answer(sending: Sending, answer: Accepted | Finished, account: ProviderAccount, *, now: datetime) -> Change:

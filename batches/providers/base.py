@@ -8,7 +8,7 @@ Every call returns, or raises with, the `ExchangeFacts` of its HTTP exchange, al
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, BinaryIO, Protocol
@@ -205,8 +205,14 @@ class Provider(Protocol):
         """The exact request for a document. Pure. Raises `InvalidInput` for what this vendor cannot render."""
         ...
 
-    def submit(self, request: PreparedRequest, *, idempotency_key: str, now: datetime) -> Accepted | Finished:
-        """Send the exact bytes of `request` once."""
+    def submit(
+        self, request: PreparedRequest, *, idempotency_key: str, now: datetime, gate: Callable[[], None]
+    ) -> Accepted | Finished:
+        """Send the exact bytes of `request` once.
+
+        `gate` is called once, with the connection open and the request ready, right before the first byte leaves. It
+        may wait for its slot. What it raises passes through, and then no byte has left.
+        """
         ...
 
     def fetch_status(self, provider_job_id: str, *, now: datetime) -> JobStatus:

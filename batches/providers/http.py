@@ -15,7 +15,7 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -47,7 +47,7 @@ class Call:
     """One HTTP request. `route` is its path as evidence shows it, ids masked; `seconds` caps the whole exchange.
 
     `secrets` are ids and keys that must not appear in evidence. `public_peer` refuses a connection to a private or
-    local address.
+    local address. `gate` is called right before the first byte leaves; what it raises passes through.
     """
 
     kind: str
@@ -59,6 +59,7 @@ class Call:
     body: bytes = field(default=b"", repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
     public_peer: bool = False
+    gate: Callable[[], None] | None = field(default=None, repr=False)
 
 
 class Answer:
@@ -204,7 +205,12 @@ class HttpClient:
 
     def _send(self, call: Call, now: datetime) -> tuple[requests.Response, float]:
         started = time.monotonic()
-        fate = wire.Wire(deadline=started + call.seconds, read_timeout=self.read_timeout, public_peer=call.public_peer)
+        fate = wire.Wire(
+            deadline=started + call.seconds,
+            read_timeout=self.read_timeout,
+            public_peer=call.public_peer,
+            gate=call.gate,
+        )
         failure: ProviderError
         try:
             session = self.session
@@ -218,7 +224,7 @@ class HttpClient:
                     allow_redirects=False,
                     timeout=(min(self.connect_timeout, call.seconds), min(self.read_timeout, call.seconds)),
                 )
-            return response, started
+            return response, fate.began_at or started
         except TargetRefused as error:
             failure = TargetRefused(error.words, exchange=_sent_facts(call, now, started, "TargetRefused"))
         except requests.exceptions.InvalidURL:

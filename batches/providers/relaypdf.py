@@ -8,10 +8,10 @@ are kept, shown and never final. Webhooks are in `relaypdf_webhooks.py`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, BinaryIO
-from urllib.parse import quote, urljoin
+from urllib.parse import quote
 
 from batches.providers import redaction, relaypdf_webhooks
 from batches.providers import relaypdf_answers as answers
@@ -117,13 +117,16 @@ class RelayPDF:
             raise InvalidInput("The options hold something that JSON cannot carry.") from None
         return PreparedRequest(route=SUBMIT_ROUTE, body=encoded.encode("ascii"))
 
-    def submit(self, request: PreparedRequest, *, idempotency_key: str, now: datetime) -> Accepted | Finished:
+    def submit(
+        self, request: PreparedRequest, *, idempotency_key: str, now: datetime, gate: Callable[[], None]
+    ) -> Accepted | Finished:
         call = self._call(
             "submit",
             "POST",
             request.route,
             body=request.body,
             headers={"Content-Type": request.content_type, "Idempotency-Key": idempotency_key},
+            gate=gate,
         )
         with self.client.open(call, now=now) as answer:
             if not 200 <= answer.status < 300:
@@ -181,9 +184,12 @@ class RelayPDF:
         A broken download leaves what had arrived in `sink`; the caller throws it away.
         """
         # D5: the job's own link is the first choice, the id as a file id the second.
-        url = ref.url or f"{self.config.base_url}/v1/files/{quote(ref.provider_job_id, safe='')}"
+        link = ref.url or f"{self.config.base_url}/v1/files/{quote(ref.provider_job_id, safe='')}"
+        found_at = ""
         for hop in range(MAX_REDIRECTS + 1):
-            target = allowed_target(url, base_url=self.config.base_url, download_hosts=self.config.download_hosts)
+            target = allowed_target(
+                link, found_at=found_at, base_url=self.config.base_url, download_hosts=self.config.download_hosts
+            )
             call = Call(
                 kind="download",
                 method="GET",
@@ -197,7 +203,7 @@ class RelayPDF:
             )
             with self.client.open(call, now=now) as answer:
                 if answer.status in (301, 302, 303, 307, 308) and answer.headers.get("Location"):
-                    url = urljoin(target.url, answer.headers["Location"])
+                    link, found_at = answer.headers["Location"], target.url
                     continue
                 if answer.status != 200:
                     raise self._download_refused(answer, now)
@@ -247,6 +253,7 @@ class RelayPDF:
         job_id: str = "",
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
+        gate: Callable[[], None] | None = None,
     ) -> Call:
         """An authenticated API call; ids are percent-encoded into the path (A1: what the server expects is UNKNOWN)."""
         key = self.config.api_key
@@ -263,6 +270,7 @@ class RelayPDF:
             body=body,
             secrets=(key, job_id, encoded_id),
             seconds=self.call_seconds,
+            gate=gate,
         )
 
     # --- answers -------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import io
 import ipaddress
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from http.client import HTTPResponse
@@ -42,8 +42,11 @@ class Wire:
     deadline: float
     read_timeout: float
     public_peer: bool = False
+    gate: Callable[[], None] | None = None
     tracked: bool = False
     wrote: bool = False
+    began_at: float | None = None
+    """Monotonic time at which the first byte left."""
 
     @property
     def not_sent(self) -> bool:
@@ -166,6 +169,10 @@ class _WireMarks:
             return
         if self.sock is None:
             self.connect()  # type: ignore[attr-defined]  # from urllib3's connection
+        if not wire.wrote:
+            if wire.gate is not None:
+                wire.gate()
+            wire.began_at = time.monotonic()
         # urllib3 leaves the connect timeout on the socket while the body is sent, and `sendall` counts it for the body
         # as a whole: a large document on a slow line would run out of it.
         self.sock.settimeout(wire.next_timeout())

@@ -19,7 +19,7 @@ DOCUMENTS = 6
 
 @pytest.fixture
 def sandbox(tmp_path: Path) -> Any:
-    sandbox = start_sandbox(tmp_path / "sandbox")
+    sandbox = start_sandbox(tmp_path)
     yield sandbox
     sandbox.stop()
 

@@ -25,7 +25,7 @@ KILLS = 3
 
 @pytest.fixture
 def sandbox(tmp_path: Path) -> Any:
-    sandbox = start_sandbox(tmp_path / "sandbox")
+    sandbox = start_sandbox(tmp_path)
     yield sandbox
     sandbox.stop()
 
