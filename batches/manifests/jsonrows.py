@@ -123,7 +123,25 @@ def line_rows(file: IO[bytes], start: int, first_line: int, limits: Limits) -> I
             yield Span(offset, size, number, 1, None)
         elif stripped := line.strip(b" \t\r\n"):
             yield Span(offset, size, number, 1, stripped)
+        else:  # skip all blank lines at once: there may be millions
+            offset, newlines = first_mark(file, offset)
+            number += newlines - 1
+            continue
         offset += size
+
+
+def first_mark(file: IO[bytes], start: int) -> tuple[int, int]:
+    """Where the first byte from `start` on that is no white space stands (or the end), and newlines passed."""
+    newlines, size = 0, 256
+    file.seek(start)
+    while chunk := file.read(size):
+        rest = len(chunk.lstrip(b" \t\r\n"))
+        newlines += chunk[: len(chunk) - rest].count(b"\n")
+        start += len(chunk) - rest
+        if rest:
+            break
+        size = min(2 * size, _CHUNK_BYTES)
+    return start, newlines
 
 
 def check_depth(raw: bytes, max_depth: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from functools import lru_cache
 from typing import Protocol
 
 from batches.manifests.jsonrows import JsonValue
@@ -10,6 +11,8 @@ from batches.manifests.problems import Code, shown
 
 SOURCES = ("html", "html_content", "markdown", "url")
 """Exactly one of them says what is to become a PDF."""
+MOST_KEYS = 200
+"""A row with more keys is not looked at key by key."""
 INLINE_SOURCES = frozenset({"html", "html_content", "markdown"})
 KNOWN = frozenset({"id", "filename", "options", "meta", *SOURCES})
 _UNUSED = frozenset({"version", "data"})
@@ -94,6 +97,12 @@ def _meant_source(key: str, *, has_source: bool) -> str | None:
         return _SOURCE_SPELLINGS[spelling]
     if not has_source and spelling in _SOURCE_SYNONYMS:
         return _SOURCE_SYNONYMS[spelling]
+    return _likely_source(spelling)
+
+
+@lru_cache(maxsize=1_000)
+def _likely_source(spelling: str) -> str | None:
+    """The source this is a misspelling of; remembered, as every row has the same keys."""
     close = difflib.get_close_matches(spelling[:40], ("html", "htmlcontent", "markdown"), n=1, cutoff=0.8)
     return _SOURCE_SPELLINGS[close[0]] if close else None
 

@@ -16,6 +16,7 @@ _FORMATS = {name.lower(): name for name in ("A0", "A1", "A2", "A3", "A4", "A5", 
     name: name for name in ("letter", "legal", "tabloid", "ledger")
 }
 _WAITS = ("load", "domcontentloaded", "networkidle0", "networkidle2")
+_MOST_OPTIONS = 50
 _SIDES = ("top", "right", "bottom", "left")
 _LENGTH = re.compile(r"\d+(\.\d+)?(px|in|cm|mm)?\Z", re.ASCII)
 _PAGE_RANGES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*\Z", re.ASCII)
@@ -31,9 +32,9 @@ def checked(value: JsonValue) -> tuple[dict[str, Any], list[tuple[str, str, str]
     """
     if value is None:
         return {}, []
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or len(value) > _MOST_OPTIONS:
         fix = 'Write options as {"format": "A4", "landscape": true}.'
-        return {}, [("options", "options has to be an object.", fix)]
+        return {}, [("options", f"options has to be an object of at most {_MOST_OPTIONS} options.", fix)]
     options: dict[str, Any] = {}
     wrong = []
     for name, given in value.items():

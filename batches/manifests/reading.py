@@ -138,8 +138,10 @@ def _decoded(stream: IO[bytes], name: str, limits: Limits, stack: ExitStack) -> 
         for _ in _texts(stream, "utf-8", digest):
             pass  # only to be sure that it can be read
         start = len(codecs.BOM_UTF8) if encoding == "utf-8-sig" else 0
-    start, first_line = _first_mark(file, start)
-    return _Text(file, start, first_line, digest.hexdigest(), encoding)
+    start, newlines = jsonrows.first_mark(file, start)
+    if start == file.seek(0, 2):
+        raise ManifestRefused(Code.EMPTY_FILE, "The file is empty.", _ACCEPTED)
+    return _Text(file, start, newlines + 1, digest.hexdigest(), encoding)
 
 
 def _texts(stream: IO[bytes], encoding: str, digest: hashlib._Hash) -> Iterator[str]:
@@ -172,20 +174,6 @@ def _not_decodable(encoding: str, offset: int, error: UnicodeDecodeError, line: 
         "Save it as UTF-8. Nothing is guessed, so that no name is changed without a word.",
         line=line,
     )
-
-
-def _first_mark(file: IO[bytes], start: int) -> tuple[int, int]:
-    """Where the first byte that is no white space stands, and its line. Raises ManifestRefused if there is none."""
-    line = 1
-    file.seek(start)
-    while chunk := file.read(_CHUNK_BYTES):
-        stripped = chunk.lstrip(b" \t\r\n")
-        blank = len(chunk) - len(stripped)
-        line += chunk[:blank].count(b"\n")
-        start += blank
-        if stripped:
-            return start, line
-    raise ManifestRefused(Code.EMPTY_FILE, "The file is empty.", _ACCEPTED)
 
 
 def _refuse_other_types(head: bytes, name: str) -> None:

@@ -88,6 +88,10 @@ class RowChecker:
         if not isinstance(value, dict):
             report.error(Code.WRONG_TYPE, None, "The row is not an object.", _FIX_ROW)
             return None
+        if len(value) > keys.MOST_KEYS:
+            message = f"The row has {len(value):,} keys; {keys.MOST_KEYS} are allowed."
+            report.error(Code.WRONG_TYPE, None, message, _FIX_ROW)
+            return None
         business_id = self._business_id(value, report)
         for key in dict.fromkeys(repeated_keys):
             message = f"The key {shown(key, 40)} stands twice in the row."

@@ -1,3 +1,5 @@
+"""ZIPs: where the manifest stands, how names are found, and everything hostile."""
+
 from __future__ import annotations
 
 import io

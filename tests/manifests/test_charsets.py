@@ -1,3 +1,5 @@
+"""From the bytes of an HTML file to the text that is sent."""
+
 from __future__ import annotations
 
 import codecs

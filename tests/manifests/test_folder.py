@@ -1,3 +1,5 @@
+"""Folders on the command line: files beside a manifest, and no way out."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Which ids are accepted, under which spelling, and when two of them are the same."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Render options: names, ranges, and help for a misspelled one."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -91,7 +93,7 @@ def test_an_unknown_option_lists_all_known_ones() -> None:
     assert all(name in problem.fix for name in options.names())
 
 
-@pytest.mark.parametrize("value", ["A4", ["A4"], 7, True])
+@pytest.mark.parametrize("value", ["A4", ["A4"], 7, True, dict.fromkeys(map(str, range(99)))])
 def test_options_that_are_no_object_are_an_error(value: Any) -> None:
     assert error_codes(listed([row(options=value)])) == [("bad_option", "options", (0,))]
 

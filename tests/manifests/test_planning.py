@@ -1,3 +1,5 @@
+"""What happens to a row whose id is known already."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,3 +1,5 @@
+"""The upload as a whole: what kind of file it is, its encoding, its JSON, its limits, its report."""
+
 from __future__ import annotations
 
 import codecs
@@ -6,6 +8,7 @@ import io
 import json
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile, TemporaryUploadedFile, UploadedFile
 
 from batches.manifests import Limits, from_upload, read
 from tests.manifests.samples import PAGE, codes, listed, refusal, row, uploaded, zipped
@@ -104,6 +107,12 @@ def test_bad_lines_are_told_one_by_one_and_the_others_are_checked() -> None:
         assert (manifest.format, manifest.row_count) == ("jsonl", 5)
 
 
+def test_blank_lines_count_as_lines_and_never_as_rows() -> None:
+    content = "\n \n" + '{"id": "A", "html": "<p>"}' + "\n" * 100_000 + '{"id": "B", "html": "<p>"}\n\n'
+    with uploaded(content) as manifest:
+        assert [(only.position, only.line) for only in manifest.rows] == [(0, 3), (1, 100_003)]
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -182,6 +191,19 @@ def test_the_caller_keeps_its_stream_and_may_read_it_again() -> None:
     assert not stream.closed
     with read(from_upload(stream, "manifest.json")) as again:
         assert again.ok
+
+
+@pytest.mark.parametrize("kind", [SimpleUploadedFile, TemporaryUploadedFile])
+def test_what_a_form_hands_over_is_read(kind: type[UploadedFile]) -> None:
+    for content in (json.dumps([row()]).encode(), zipped({"a.html": PAGE}, rows=[row(html="a.html")])):
+        if kind is SimpleUploadedFile:
+            upload: UploadedFile = SimpleUploadedFile("october.zip", content)
+        else:
+            upload = TemporaryUploadedFile("october.zip", "application/zip", len(content), None)
+            upload.write(content)
+        with upload, read(from_upload(upload, upload.name or "")) as manifest:
+            assert manifest.ok
+            assert manifest.rows[0].text() == PAGE
 
 
 def test_the_report_has_the_agreed_shape() -> None:

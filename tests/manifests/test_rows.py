@@ -1,3 +1,5 @@
+"""The keys of a row: sources, file names, meta, and what is odd or wrong with them."""
+
 from __future__ import annotations
 
 import hashlib
@@ -222,6 +224,10 @@ def test_many_problems_stay_bounded_and_countable() -> None:
     assert problem.message.endswith("(And 499 more.)")
     assert sum(warning.count for warning in warnings) == 500
     assert len(warnings) <= 201
+
+
+def test_a_row_of_thousands_of_keys_is_one_error() -> None:
+    assert error_codes(listed([row(**{f"k{number}": 1 for number in range(5_000)})])) == [("wrong_type", None, (0,))]
 
 
 def test_rows_with_errors_are_not_among_the_rows() -> None:
