@@ -9,3 +9,6 @@ class BatchesConfig(AppConfig):
     name = "batches"
     verbose_name = "PDF batches"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from batches import checks  # noqa: F401 - importing registers them; they need the settings

@@ -10,15 +10,30 @@ import os
 import secrets
 import tempfile
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
+import environ
 from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
 
 
 def text(name: str, default: str = "") -> str:
-    """The variable without white space around it; a stray newline after a pasted key is a common accident."""
-    return os.environ.get(name, default).strip()
+    """The variable without white space around it (a stray newline after a pasted key is a common accident). Set to
+    nothing is the same as not set."""
+    return os.environ.get(name, "").strip() or default
+
+
+def given(*names: str) -> frozenset[str]:
+    """Those of `names` that the environment sets, and so overrule what was stored before."""
+    return frozenset(name for name in names if text(name))
+
+
+def choice(name: str, default: str, known: tuple[str, ...]) -> str:
+    value = text(name, default)
+    if value not in known:
+        raise ImproperlyConfigured(f"{name}={value!r} is not one of {', '.join(known)}.")
+    return value
 
 
 def flag(name: str, default: bool) -> bool:
@@ -57,17 +72,73 @@ def words(name: str, default: list[str]) -> list[str]:
     return [word.strip() for word in value.split(",") if word.strip()] if value else default
 
 
+def origins(name: str) -> list[str]:
+    """Origins with their scheme, as Django wants them: https://batches.example.com."""
+    values = words(name, [])
+    for value in values:
+        if not value.startswith(("http://", "https://")):
+            raise ImproperlyConfigured(f"{name} needs whole origins such as https://{value}, with commas between.")
+    return values
+
+
 def http_url(name: str) -> str:
     """A base URL without trailing slash, or the empty string."""
     value = text(name).rstrip("/")
     if value == "":
         return ""
-    parts = urlsplit(value)
+    wrong = ImproperlyConfigured(f"{name}={value!r} is not an address such as https://api.example.com.")
+    try:
+        parts = urlsplit(value)
+        _ = parts.port  # raises for a port that is none
+    except ValueError:
+        raise wrong from None
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ImproperlyConfigured(f"{name}={value!r} is not an address such as https://api.example.com.")
+        raise wrong
     if parts.username or parts.password:
         raise ImproperlyConfigured(f"{name} must not hold a user name or password.")
     return value
+
+
+def data_dir(base: Path) -> Path:
+    """DATA_DIR, made if it is missing and then readable by its owner alone: it holds documents and keys."""
+    folder = base / text("DATA_DIR", "var")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ImproperlyConfigured(f"DATA_DIR={folder} cannot be made ({error.strerror}); choose another.") from None
+    return folder
+
+
+def database(default: Path) -> dict[str, Any]:
+    """Django's description of the database that DATABASE_URL names, a SQLite file at `default` if it names none."""
+    url = text("DATABASE_URL")
+    scheme = urlsplit(url).scheme if url else "sqlite"
+    if scheme == "sqlite":
+        path = unquote(urlsplit(url).path[1:]) if url else str(default)
+        if path in ("", ":memory:"):
+            raise ImproperlyConfigured(
+                "DATABASE_URL=sqlite:///… needs a file, since several processes share the database."
+            )
+        # A reader never waits for the writer (WAL), a transaction takes its write lock when it begins (IMMEDIATE, so
+        # that it cannot die half way with "database is locked"), and a writer waits for its turn (timeout, seconds).
+        options = {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 30,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;",
+        }
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": path, "OPTIONS": options}
+    if scheme not in ("postgres", "postgresql"):
+        raise ImproperlyConfigured("DATABASE_URL must start with sqlite:/// or postgresql://.")
+    try:
+        parsed: dict[str, Any] = environ.Env.db_url_config(url)
+    except ValueError:
+        raise ImproperlyConfigured(
+            "DATABASE_URL is not an address such as postgresql://user:password@host/name."
+        ) from None
+    if not parsed["NAME"]:
+        raise ImproperlyConfigured("DATABASE_URL names no database; it ends with /name.")
+    parsed.setdefault("OPTIONS", {}).setdefault("connect_timeout", 10)
+    return parsed
 
 
 def kept_secret(path: Path, *, make: str = "random") -> str:
@@ -75,8 +146,14 @@ def kept_secret(path: Path, *, make: str = "random") -> str:
 
     Safe when several processes start at once: whoever links first wins and all read the winner's.
     """
+    try:
+        return _kept_secret(path, make)
+    except OSError as error:
+        raise ImproperlyConfigured(f"{path} cannot be read or made ({error.strerror}); is DATA_DIR yours?") from None
+
+
+def _kept_secret(path: Path, make: str) -> str:
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent)
         try:
             with os.fdopen(handle, "w", encoding="ascii") as file:

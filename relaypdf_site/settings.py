@@ -6,20 +6,15 @@ Safe by default: DEBUG is off, only loopback hosts are served, secrets are made 
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import django
-import environ
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from relaypdf_site import environment as env
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-DATA_DIR = Path(env.text("DATA_DIR", "var"))
-if not DATA_DIR.is_absolute():
-    DATA_DIR = BASE_DIR / DATA_DIR
-DATA_DIR.mkdir(parents=True, exist_ok=True)
+DATA_DIR = env.data_dir(BASE_DIR)
 
 DEBUG = env.flag("DEBUG", default=False)
 SECRET_KEY = env.text("SECRET_KEY") or env.kept_secret(DATA_DIR / "secret_key")
@@ -28,7 +23,7 @@ if len(SECRET_KEY) < 32:
 FIELD_KEYS = env.field_keys(DATA_DIR / "field_key")
 LOOPBACK_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", LOOPBACK_HOSTS)
-CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS", [])
+CSRF_TRUSTED_ORIGINS = env.origins("CSRF_TRUSTED_ORIGINS")
 SERVED_BEYOND_LOOPBACK = not set(ALLOWED_HOSTS) <= set(LOOPBACK_HOSTS)
 
 INSTALLED_APPS = [
@@ -80,18 +75,7 @@ TEMPLATES = [
 
 # --- database: SQLite by default, PostgreSQL by DATABASE_URL ------------------------------------------------------
 
-DATABASE_URL = env.text("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'db.sqlite3'}"
-if urlsplit(DATABASE_URL).scheme not in ("sqlite", "postgres", "postgresql"):
-    raise ImproperlyConfigured("DATABASE_URL must start with sqlite:/// or postgresql://.")
-DATABASES = {"default": environ.Env.db_url_config(DATABASE_URL)}
-if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
-    # A reader never waits for the writer (WAL), a transaction takes its write lock when it begins (IMMEDIATE, so that
-    # it cannot die half way with "database is locked"), and a writer waits for its turn (timeout, seconds).
-    DATABASES["default"]["OPTIONS"] = {
-        "transaction_mode": "IMMEDIATE",
-        "timeout": 30,
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;",
-    }
+DATABASES = {"default": env.database(DATA_DIR / "db.sqlite3")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- the queue: a doorbell, never the truth (batches/queue.py) ------------------------------------------------------
@@ -133,6 +117,18 @@ RELAYPDF_DEADLINE = env.number("RELAYPDF_DEADLINE", 1800, least=1, most=7 * 8640
 RELAYPDF_POLL_INITIAL = env.number("RELAYPDF_POLL_INITIAL", 1, least=0.05, most=600)
 RELAYPDF_POLL_MAX = env.number("RELAYPDF_POLL_MAX", 15, least=0.05, most=3600)
 RELAYPDF_KEY_RETENTION = env.number("RELAYPDF_KEY_RETENTION", 3600, least=0, most=365 * 86400)
+# Where the sandbox that comes with the installation listens on 127.0.0.1.
+SANDBOX_PORT = env.whole("SANDBOX_PORT", 8787, least=1, most=65535)
+# What the environment says out loud overrules, at `bootstrap`, what the account's row says; defaults do not.
+GIVEN = env.given(
+    "RELAYPDF_SUBMIT_INTERVAL",
+    "RELAYPDF_MAX_IN_FLIGHT",
+    "RELAYPDF_DEADLINE",
+    "RELAYPDF_POLL_INITIAL",
+    "RELAYPDF_POLL_MAX",
+    "RELAYPDF_KEY_RETENTION",
+    "SANDBOX_PORT",
+)
 if RELAYPDF_POLL_INITIAL > RELAYPDF_POLL_MAX:
     raise ImproperlyConfigured("RELAYPDF_POLL_INITIAL is larger than RELAYPDF_POLL_MAX.")
 if RELAYPDF_BASE_URL and not RELAYPDF_API_KEY:
@@ -176,7 +172,12 @@ SECURE_HSTS_SECONDS = env.whole("SECURE_HSTS_SECONDS", 0, least=0, most=63072000
 if env.flag("BEHIND_HTTPS_PROXY", default=False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_SSL_REDIRECT = True
-X_FRAME_OPTIONS = "SAMEORIGIN"
+X_FRAME_OPTIONS = "SAMEORIGIN"  # a page shows a PDF of its own site in a frame
+SILENCED_SYSTEM_CHECKS = [
+    "security.W019",  # the frame above
+    "security.W005",  # HSTS for sub-domains and browsers' preload lists is for the owner of the domain to decide
+    "security.W021",
+]
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [SELF],
@@ -208,6 +209,7 @@ WHITENOISE_USE_FINDERS = DEBUG
 
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 
+LOG_LEVEL = env.choice("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -215,7 +217,7 @@ LOGGING = {
         "line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"},
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": env.text("LOG_LEVEL", "INFO").upper()},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
         # django-q2 installs a handler of its own unless it finds one.
         "django-q": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
