@@ -171,7 +171,10 @@ class _WireMarks:
             self.connect()  # type: ignore[attr-defined]  # from urllib3's connection
         if not wire.wrote:
             if wire.gate is not None:
+                reached_at = time.monotonic()
                 wire.gate()
+                # The caller's own wait is no part of what the provider gets to answer in.
+                wire.deadline += time.monotonic() - reached_at
             wire.began_at = time.monotonic()
         # urllib3 leaves the connect timeout on the socket while the body is sent, and `sendall` counts it for the body
         # as a whole: a large document on a slow line would run out of it.

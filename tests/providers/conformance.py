@@ -78,6 +78,10 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def open_gate() -> None:
+    """Lets a submission pass at once."""
+
+
 class ProviderConformance:
     """Subclasses are called Test… and give `peer`."""
 
@@ -86,7 +90,7 @@ class ProviderConformance:
 
     def submit(self, peer: Peer, key: str = "key-1", text: str = "Invoice for Adaeze Okoye") -> Accepted | Finished:
         request = peer.provider.prepare(self.document(text))
-        return peer.provider.submit(request, idempotency_key=key, now=utc_now(), gate=lambda: None)
+        return peer.provider.submit(request, idempotency_key=key, now=utc_now(), gate=open_gate)
 
     def result(self, peer: Peer, key: str = "key-1") -> ResultRef:
         result = peer.finished(self.submit(peer, key).provider_job_id).result
@@ -194,7 +198,7 @@ class ProviderConformance:
         hasty = peer.provider_with(read_timeout=0.3)
         request = hasty.prepare(self.document())
         with pytest.raises(AnswerLost) as caught:
-            hasty.submit(request, idempotency_key="key-1", now=utc_now())
+            hasty.submit(request, idempotency_key="key-1", now=utc_now(), gate=open_gate)
         self.keeps_no_secret(peer, caught.value)
         assert peer.accepted_count() == 1
         hasty.close()
@@ -219,10 +223,27 @@ class ProviderConformance:
         assert self.refused(ContractBroken, peer).failure_class == "unknown_outcome"
         assert peer.accepted_count() == 1
 
+    def test_a_submission_waits_at_its_gate_and_nothing_arrives_when_it_stays_shut(self, peer: Peer) -> None:
+        class ShutError(Exception):
+            pass
+
+        calls = []
+
+        def shut() -> None:
+            calls.append(peer.accepted_count())
+            raise ShutError
+
+        request = peer.provider.prepare(self.document())
+        with pytest.raises(ShutError):
+            peer.provider.submit(request, idempotency_key="key-1", now=utc_now(), gate=shut)
+        peer.provider.submit(request, idempotency_key="key-1", now=utc_now(), gate=lambda: calls.append(7))
+        assert calls == [0, 7]
+        assert peer.accepted_count() == 1
+
     def test_nothing_is_in_doubt_when_nobody_listens(self, peer: Peer) -> None:
         nobody = peer.provider_with(base_url="http://127.0.0.1:1")
         with pytest.raises(NotSent) as caught:
-            nobody.submit(nobody.prepare(self.document()), idempotency_key="key-1", now=utc_now())
+            nobody.submit(nobody.prepare(self.document()), idempotency_key="key-1", now=utc_now(), gate=open_gate)
         assert "refused" in caught.value.words
         nobody.close()
 
@@ -244,7 +265,7 @@ class ProviderConformance:
     def test_a_wrong_key_is_the_accounts_fault(self, peer: Peer) -> None:
         stranger = peer.provider_with(api_key="pdf_live_ofsomebodyelse")
         with pytest.raises(Unauthorized) as caught:
-            stranger.submit(stranger.prepare(self.document()), idempotency_key="key-1", now=utc_now())
+            stranger.submit(stranger.prepare(self.document()), idempotency_key="key-1", now=utc_now(), gate=open_gate)
         assert caught.value.failure_class == "auth"
         assert "pdf_live_ofsomebodyelse" not in f"{caught.value!r} {caught.value.exchange!r}"
         with pytest.raises(Unauthorized):
@@ -259,7 +280,7 @@ class ProviderConformance:
     def test_a_document_that_is_refused_is_invalid(self, peer: Peer) -> None:
         request = peer.provider.prepare(DocumentSource("url", "http://127.0.0.1/private"))
         with pytest.raises(InvalidInput) as caught:
-            peer.provider.submit(request, idempotency_key="key-1", now=utc_now())
+            peer.provider.submit(request, idempotency_key="key-1", now=utc_now(), gate=open_gate)
         assert caught.value.failure_class == "invalid_input"
         assert caught.value.code
 

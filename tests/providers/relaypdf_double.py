@@ -60,6 +60,7 @@ class RelayPDFDouble:
         self.keys: dict[str, str] = {}
         self.requests: list[Seen] = []
         self.connections = 0
+        self.accepted = threading.Event()
         self.credit = True
         self.suspended = False
         #: Status words of the next jobs, when they are asked for before they end.
@@ -263,8 +264,10 @@ class _Server(ThreadingHTTPServer):
     owner: RelayPDFDouble
 
     def get_request(self) -> Any:
+        connection = super().get_request()
         self.owner.connections += 1
-        return super().get_request()
+        self.owner.accepted.set()
+        return connection
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is what several tests are about."""

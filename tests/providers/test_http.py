@@ -192,6 +192,48 @@ class TestAnswerLost:
         failed(AnswerLost, client, call("http://127.0.0.1:1"))
 
 
+class TestGate:
+    """Called once, when the connection is open and all is ready, right before the first byte."""
+
+    def test_is_passed_with_an_open_connection_and_no_byte_sent(
+        self, client: HttpClient, double: RelayPDFDouble
+    ) -> None:
+        seen = []
+
+        def gate() -> None:
+            assert double.accepted.wait(10)
+            seen.append((double.connections, len(double.requests)))
+
+        for _ in range(2):
+            with client.open(call(double.url, body=b"{}", gate=gate), now=NOW) as answer:
+                answer.read(10_000)
+        assert seen == [(1, 0), (1, 1)]
+
+    def test_that_stays_shut_sends_nothing_and_its_reason_passes_through(
+        self, client: HttpClient, double: RelayPDFDouble
+    ) -> None:
+        class ShutError(Exception):
+            pass
+
+        def gate() -> None:
+            raise ShutError
+
+        with pytest.raises(ShutError), client.open(call(double.url, body=b"{}", gate=gate), now=NOW):
+            pass
+        assert double.requests == []
+
+    def test_is_not_reached_without_a_connection(self, client: HttpClient) -> None:
+        reached: list[int] = []
+        failed(NotSent, client, call("http://127.0.0.1:1", body=b"{}", gate=lambda: reached.append(1)))
+        assert reached == []
+
+    def test_takes_no_time_from_the_exchange(self, client: HttpClient, double: RelayPDFDouble) -> None:
+        slow = threading.Event()
+        gated = call(double.url, body=b"{}", seconds=1, gate=lambda: slow.wait(1.2) and None)
+        with client.open(gated, now=NOW) as answer:
+            assert answer.status == 401
+
+
 class StubAdapter(BaseAdapter):
     """Raises what it is given, and keeps how it was called."""
 

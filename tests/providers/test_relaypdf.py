@@ -1,0 +1,508 @@
+"""RelayPDF's contract in detail: what is sent, how odd answers are read, what is kept of them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from batches.providers import PROVIDERS, make_provider
+from batches.providers.base import Accepted, DocumentSource, Finished, JobPhase, ProviderConfig, ResultRef
+from batches.providers.errors import (
+    AnswerLost,
+    ContractBroken,
+    InsufficientCredit,
+    InvalidInput,
+    KeyConflict,
+    NotFound,
+    ProviderError,
+    RateLimited,
+    ServerFault,
+    Unauthorized,
+)
+from batches.providers.relaypdf import RelayPDF
+from batches.providers.relaypdf_answers import refusal_kind
+from tests.providers.conformance import CASES, open_gate
+from tests.providers.relaypdf_double import API_KEY, Job, RelayPDFDouble
+
+NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+INVOICE = DocumentSource("html", "<h1>Rechnung für Nils Lindqvist</h1>", filename="Rechnung é.pdf")
+CUT = (CASES / "079-cut.pdf").read_bytes()
+WHOLE = (CASES / "079-whole.pdf").read_bytes()
+
+
+@pytest.fixture
+def double() -> Iterator[RelayPDFDouble]:
+    with RelayPDFDouble() as double:
+        yield double
+
+
+@pytest.fixture
+def provider(double: RelayPDFDouble) -> Iterator[RelayPDF]:
+    provider = RelayPDF(ProviderConfig("relaypdf", double.url, API_KEY, read_timeout=5))
+    yield provider
+    provider.close()
+
+
+def submit(provider: RelayPDF, key: str = "key-1") -> Accepted | Finished:
+    return provider.submit(provider.prepare(INVOICE), idempotency_key=key, now=NOW, gate=open_gate)
+
+
+def test_the_registry_makes_an_adapter_by_the_accounts_kind() -> None:
+    config = ProviderConfig("main", "http://127.0.0.1:1", API_KEY)
+    for kind in PROVIDERS:
+        provider = make_provider(kind, config)
+        assert provider.kind == kind
+        provider.close()
+    with pytest.raises(ValueError, match="relaypdf"):
+        make_provider("pdfrelay", config)
+    assert API_KEY not in repr(config)
+
+
+# --- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def test_a_request_is_compact_ascii_json_with_sorted_keys() -> None:
+    provider = RelayPDF(ProviderConfig("relaypdf", "http://127.0.0.1:1", API_KEY))
+    source = DocumentSource("html", "<p>é🧾</p>", filename="ü.pdf", options={"scale": 1.5, "format": "A4"})
+    assert provider.prepare(source).body == (
+        b'{"filename":"\\u00fc.pdf","html":"<p>\\u00e9\\ud83e\\uddfe</p>",'
+        b'"options":{"format":"A4","scale":1.5},"response":"async"}'
+    )
+    assert provider.prepare(DocumentSource("markdown", "# x")).body == b'{"markdown":"# x","response":"async"}'
+    assert (
+        provider.prepare(DocumentSource("url", "https://a.test/")).body
+        == b'{"response":"async","url":"https://a.test/"}'
+    )
+
+
+def test_the_bytes_that_were_prepared_are_the_bytes_that_arrive(provider: RelayPDF, double: RelayPDFDouble) -> None:
+    request = provider.prepare(INVOICE)
+    provider.submit(request, idempotency_key="b2f1-key", now=NOW, gate=open_gate)
+    (seen,) = double.requests
+    assert seen.body == request.body
+    assert (seen.method, seen.path) == ("POST", "/v1/pdf")
+    assert seen.headers["Idempotency-Key"] == "b2f1-key"
+    assert seen.headers["Authorization"] == f"Bearer {API_KEY}"
+    assert seen.headers["Content-Type"] == "application/json"
+    assert seen.headers["User-Agent"].startswith("relaypdf-batches/")
+
+
+@pytest.mark.parametrize("api_key", ["", "with space", "line\nbreak", "é", "tab\t"])
+def test_an_unusable_key_is_refused_before_anything_is_sent(double: RelayPDFDouble, api_key: str) -> None:
+    provider = RelayPDF(ProviderConfig("relaypdf", double.url, api_key))
+    with pytest.raises(Unauthorized) as caught:
+        provider.check_account(now=NOW)
+    assert not api_key or api_key not in str(caught.value)
+    assert double.requests == []
+
+
+# --- answers to a submission -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [200, 201, 202])
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ({"id": "pdf_1", "status": "processing", "pollUrl": "http://elsewhere.test/x"}, "processing"),
+        ({"id": "pdf_1"}, "processing"),
+        ({"jobId": "pdf_1", "status": "queued"}, "queued"),
+        ({"job_id": "pdf_1", "status": None}, ""),
+        ({"id": 4711, "status": "failed"}, "failed"),
+    ],
+)
+def test_an_acceptance_is_read_in_every_form(
+    provider: RelayPDF, double: RelayPDFDouble, status: int, body: dict[str, Any], word: str
+) -> None:
+    double.answer("submit", status, body)
+    accepted = submit(provider)
+    assert isinstance(accepted, Accepted)
+    assert accepted.provider_job_id in ("pdf_1", "4711")
+    assert accepted.status_word == word
+    assert accepted.exchange.status == status
+
+
+def test_a_completed_answer_to_a_submission_is_the_finished_result(provider: RelayPDF, double: RelayPDFDouble) -> None:
+    body = {
+        "id": "pdf_1",
+        "status": "completed",
+        "url": f"{double.url}/v1/files/pdf_1",
+        "filename": "invoice.pdf",
+        "sizeBytes": 586,
+        "expiresAt": "2026-03-03T09:00:00.000Z",
+    }
+    double.answer("submit", 200, body)
+    finished = submit(provider)
+    assert isinstance(finished, Finished)
+    assert finished.result == ResultRef(
+        "pdf_1", f"{double.url}/v1/files/pdf_1", 586, datetime(2026, 3, 3, 9, tzinfo=UTC), "invoice.pdf"
+    )
+
+
+def test_a_pdf_in_place_of_json_is_finished_when_its_header_names_the_job(
+    provider: RelayPDF, double: RelayPDFDouble
+) -> None:
+    double.answer("submit", 200, WHOLE, {"Content-Type": "application/pdf", "X-Relaypdf-Id": "pdf_1"})
+    finished = submit(provider)
+    assert isinstance(finished, Finished)
+    assert finished.result == ResultRef("pdf_1")
+    double.answer("submit", 200, WHOLE, {"Content-Type": "application/pdf"})
+    with pytest.raises(ContractBroken):
+        submit(provider)
+
+
+@pytest.mark.parametrize("job_id", ["x" * 201, "a\x00b", "a\nb", "half \ud83d", "", None, True, 1.5, ["pdf_1"], {}])
+def test_an_id_that_cannot_be_kept_leaves_the_outcome_open(
+    provider: RelayPDF, double: RelayPDFDouble, job_id: Any
+) -> None:
+    double.answer("submit", 202, {"id": job_id, "status": "processing"})
+    with pytest.raises(ContractBroken) as caught:
+        submit(provider)
+    assert caught.value.failure_class == "unknown_outcome"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (400, "invalid_request", InvalidInput),
+        (400, "url_not_allowed", InvalidInput),
+        (413, "payload_too_large", InvalidInput),
+        (404, "not_found", InvalidInput),
+        (422, "brand_new_code", InvalidInput),
+        (418, "brand_new_code", InvalidInput),
+        (401, "unauthorized", Unauthorized),
+        (403, "account_suspended", Unauthorized),
+        (403, "brand_new_code", Unauthorized),
+        (402, "payment_required", InsufficientCredit),
+        (400, "payment_required", InsufficientCredit),
+        (429, "rate_limited", RateLimited),
+        (429, "brand_new_code", RateLimited),
+        (409, "idempotency_conflict", KeyConflict),
+        (409, "brand_new_code", KeyConflict),
+        (400, "idempotency_key_reused", KeyConflict),
+        (422, "IDEMPOTENCY_MISMATCH", KeyConflict),
+        (500, "internal_error", ServerFault),
+        (502, "render_failed", ServerFault),
+        (502, "processing_failed", ServerFault),
+        (503, "convert_unavailable", ServerFault),
+        (503, "invalid_request", ServerFault),
+        (408, "", ServerFault),
+        (425, "", ServerFault),
+        (303, "", ContractBroken),
+        (304, "", ContractBroken),
+        (404, "", Unauthorized),
+        (405, "", Unauthorized),
+        (410, "", Unauthorized),
+        (415, "", Unauthorized),
+        (301, "", Unauthorized),
+        (308, "", Unauthorized),
+        (400, "", InvalidInput),
+        (413, "", InvalidInput),
+        (422, "", InvalidInput),
+    ],
+)
+def test_a_refused_submission_carries_the_decision(
+    provider: RelayPDF, double: RelayPDFDouble, status: int, code: str, kind: type[ProviderError]
+) -> None:
+    body = {"error": {"code": code, "message": "It says why.", "details": {"a": 1}}} if code else None
+    double.answer("submit", status, body, {"Retry-After": "3"})
+    with pytest.raises(ProviderError) as caught:
+        submit(provider)
+    error = caught.value
+    assert type(error) is kind
+    assert (error.status, error.code) == (status, code)
+    assert error.exchange is not None
+    assert error.exchange.error_class == kind.__name__
+    if isinstance(error, (RateLimited, ServerFault)):
+        assert error.retry_after == 3
+    if code:
+        assert "It says why." in error.words
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html><h1>502 Bad Gateway</h1></html>",
+        b"",
+        b'{"error": "it broke"}',
+        b'{"error": null}',
+        b'{"error": {"code": 7, "message": ["a"]}}',
+        b'["error"]',
+        b"[" * 50_000,
+        b"\xff\xfe\x00",
+    ],
+    ids=lambda body: repr(body[:12]),
+)
+def test_an_error_body_of_any_shape_is_read_by_its_status(
+    provider: RelayPDF, double: RelayPDFDouble, body: bytes
+) -> None:
+    double.answer("submit", 502, body)
+    with pytest.raises(ServerFault) as caught:
+        submit(provider)
+    assert caught.value.code == ""
+    assert caught.value.words
+
+
+def test_a_redirect_never_takes_the_key_elsewhere(provider: RelayPDF, double: RelayPDFDouble) -> None:
+    with RelayPDFDouble() as elsewhere:
+        double.answer("submit", 307, None, {"Location": f"{elsewhere.url}/v1/pdf"})
+        with pytest.raises(Unauthorized) as caught:
+            submit(provider)
+        assert "base URL" in caught.value.words
+        assert elsewhere.requests == []
+
+
+def test_every_status_has_a_kind_of_error() -> None:
+    for status in [*range(100, 200), *range(300, 600)]:
+        assert issubclass(refusal_kind(status, ""), ProviderError)
+
+
+# --- status ----------------------------------------------------------------------------------------------------------
+
+
+def odd_status_lines() -> list[str]:
+    return (CASES / "062-odd-status.jsonl").read_text(encoding="utf-8").splitlines()
+
+
+def test_odd_status_answers_seen_in_the_wild_are_never_final(provider: RelayPDF, double: RelayPDFDouble) -> None:
+    words = []
+    for line in odd_status_lines():
+        double.answer("poll", 200, line.encode(), {"Content-Type": "application/json"})
+        try:
+            status = provider.fetch_status("job_1", now=NOW)
+        except ContractBroken as error:
+            words.append(f"broken: {error.exchange and error.exchange.status}")
+        else:
+            assert status.phase is JobPhase.RUNNING
+            words.append(status.status_word)
+    assert words == ["rendering_fonts", "WAITING", "", "", *["broken: 200"] * 4]
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        (7, "7"),
+        (["completed"], '["completed"]'),
+        (True, "true"),
+        ({"a": "failed"}, '{"a": "failed"}'),
+        ("x" * 500, None),
+    ],
+)
+def test_a_status_of_another_type_is_shown_and_not_final(
+    provider: RelayPDF, double: RelayPDFDouble, value: Any, word: str | None
+) -> None:
+    double.answer("poll", 200, {"id": "pdf_1", "status": value})
+    status = provider.fetch_status("pdf_1", now=NOW)
+    assert status.phase is JobPhase.RUNNING
+    assert status.status_word == word or len(status.status_word) == 100
+
+
+def test_a_completed_job_is_read_in_both_spellings_and_without_a_link(
+    provider: RelayPDF, double: RelayPDFDouble
+) -> None:
+    double.answer(
+        "poll",
+        200,
+        {"id": "pdf_1", "status": "completed", "size_bytes": "586", "expires_at": "2026-03-03T10:00:00+01:00"},
+    )
+    result = provider.fetch_status("pdf_1", now=NOW).result
+    assert result == ResultRef("pdf_1", "", 586, datetime(2026, 3, 3, 9, tzinfo=UTC))
+    odd = {"url": 7, "sizeBytes": -1, "expiresAt": "soon", "filename": ["x"], "unknown": {"deep": [1]}}
+    double.answer("poll", 200, {"id": "pdf_1", "status": "completed", **odd})
+    assert provider.fetch_status("pdf_1", now=NOW).result == ResultRef("pdf_1")
+
+
+def test_a_failure_with_hostile_words_is_cleaned(provider: RelayPDF, double: RelayPDFDouble) -> None:
+    double.answer("poll", 200, (CASES / "104-job-failed-nul.json").read_bytes(), {"Content-Type": "application/json"})
+    status = provider.fetch_status("job_1", now=NOW)
+    assert status.phase is JobPhase.FAILED
+    assert status.error_code == "render_failed"
+    assert status.error_words == "Unexpected token \N{REPLACEMENT CHARACTER} near ? <b>row</b>"
+    assert status.unbilled
+    status.error_words.encode("utf-8")
+
+
+def test_a_failure_with_a_megabyte_of_words_is_shortened(provider: RelayPDF, double: RelayPDFDouble) -> None:
+    error = {"code": "c" * 5000, "message": "m" * 1_000_000}
+    double.answer("poll", 200, {"id": "pdf_1", "status": "failed", "error": error})
+    status = provider.fetch_status("pdf_1", now=NOW)
+    assert len(status.error_words) <= 500
+    assert len(status.error_code) <= 100
+    assert len(repr(status.exchange)) < 2000
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (None, "", "gives no reason"),
+        ("it broke", "", "it broke"),
+        ({"message": "it broke"}, "", "it broke"),
+        ({"code": "processing_failed"}, "processing_failed", "gives no reason"),
+    ],
+)
+def test_a_failure_without_a_code_is_not_taken_as_unbilled(
+    provider: RelayPDF, double: RelayPDFDouble, error: Any, code: str, words: str
+) -> None:
+    double.answer("poll", 200, {"id": "pdf_1", "status": "failed", "error": error})
+    status = provider.fetch_status("pdf_1", now=NOW)
+    assert status.error_code == code
+    assert words in status.error_words
+    assert status.unbilled is (code == "processing_failed")
+
+
+def test_warnings_of_the_renderer_are_kept(provider: RelayPDF, double: RelayPDFDouble) -> None:
+    found = ["font missing\x00", {"page": 2, "text": "empty"}, None, 7, *["more"] * 50]
+    double.answer("poll", 200, {"id": "pdf_1", "status": "completed", "warnings": found})
+    warnings = provider.fetch_status("pdf_1", now=NOW).warnings
+    assert warnings[:3] == ("font missing\N{REPLACEMENT CHARACTER}", '{"page": 2, "text": "empty"}', "7")
+    assert len(warnings) <= 20
+    double.answer("poll", 200, {"id": "pdf_1", "status": "completed", "warnings": "one only"})
+    assert provider.fetch_status("pdf_1", now=NOW).warnings == ("one only",)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (404, None, NotFound),
+        (410, b"<html>gone</html>", NotFound),
+        (401, None, Unauthorized),
+        (403, None, Unauthorized),
+        (429, None, RateLimited),
+        (500, None, ServerFault),
+        (400, {"error": {"code": "invalid_request"}}, ContractBroken),
+        (409, None, ContractBroken),
+        (302, None, Unauthorized),
+    ],
+)
+def test_a_refused_status_read_says_nothing_about_the_document(
+    provider: RelayPDF, double: RelayPDFDouble, status: int, body: Any, kind: type[ProviderError]
+) -> None:
+    double.answer("poll", status, body, {"Location": "/login"} if status == 302 else None)
+    with pytest.raises(ProviderError) as caught:
+        provider.fetch_status("pdf_1", now=NOW)
+    assert type(caught.value) is kind
+
+
+# --- download, deletion, account -------------------------------------------------------------------------------------
+
+
+def fetch(provider: RelayPDF, sink: io.BytesIO, size: int | None = None) -> Any:
+    return provider.download(ResultRef("pdf_1", size_bytes=size), sink, max_bytes=10_000, now=NOW)
+
+
+def test_a_file_that_is_cut_mid_body_is_lost(provider: RelayPDF, double: RelayPDFDouble) -> None:
+    promised = b"HTTP/1.1 200 OK\r\nContent-Type: application/pdf\r\nContent-Length: %d\r\n\r\n" % len(WHOLE)
+    double.raw("download", promised + CUT)
+    with pytest.raises(AnswerLost):
+        fetch(provider, io.BytesIO())
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(CUT)
+    double.raw("download", chunked + CUT + b"\r\n")
+    with pytest.raises(AnswerLost):
+        fetch(provider, io.BytesIO())
+
+
+def test_every_declared_size_is_reported(provider: RelayPDF, double: RelayPDFDouble) -> None:
+    names = {"Content-Type": "application/pdf", "X-Pdfforge-Size": "586", "X-Relaypdf-Size": "nonsense"}
+    double.answer("download", 200, CUT, names)
+    downloaded = fetch(provider, io.BytesIO(), size=586)
+    assert downloaded.byte_count == len(CUT)
+    assert downloaded.declared_sizes == (len(CUT), 586, 586)
+
+
+def test_a_packed_file_is_unpacked_and_its_packed_length_not_reported(
+    provider: RelayPDF, double: RelayPDFDouble
+) -> None:
+    import gzip
+
+    packed = gzip.compress(WHOLE)
+    names = {"Content-Type": "application/pdf", "Content-Encoding": "gzip", "X-Relaypdf-Size": str(len(WHOLE))}
+    double.answer("download", 200, packed, names)
+    sink = io.BytesIO()
+    downloaded = fetch(provider, sink)
+    assert sink.getvalue() == WHOLE
+    assert downloaded.declared_sizes == (len(WHOLE),)
+    assert double.requests[0].headers["Accept-Encoding"] == "identity"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, NotFound),
+        (403, NotFound),
+        (404, NotFound),
+        (410, NotFound),
+        (402, InsufficientCredit),
+        (429, RateLimited),
+        (500, ServerFault),
+        (400, ContractBroken),
+        (204, ContractBroken),
+        (206, ContractBroken),
+    ],
+)
+def test_a_refused_download_speaks_of_the_link(
+    provider: RelayPDF, double: RelayPDFDouble, status: int, kind: type[ProviderError]
+) -> None:
+    double.answer("download", status, b"<Error/>" if status != 204 else None)
+    with pytest.raises(ProviderError) as caught:
+        fetch(provider, io.BytesIO())
+    assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize(("status", "body"), [(200, {"ok": True}), (204, None), (200, b""), (202, None)])
+def test_any_2xx_is_a_deletion(provider: RelayPDF, double: RelayPDFDouble, status: int, body: Any) -> None:
+    double.answer("delete", status, body)
+    assert not provider.delete_remote("pdf_1", now=NOW).already_gone
+    assert double.requests[0].headers["Authorization"] == f"Bearer {API_KEY}"
+
+
+def test_a_file_that_is_gone_counts_as_deleted(provider: RelayPDF) -> None:
+    assert provider.delete_remote("pdf_1", now=NOW).already_gone
+
+
+def test_the_account_is_read_tolerantly(provider: RelayPDF, double: RelayPDFDouble) -> None:
+    state = provider.check_account(now=NOW)
+    assert (state.plan, state.rate_tier) == ("free", "free")
+    assert state.raw["wallet"] == {"balanceMillicents": 500000}
+    double.answer("account", 200, {"plan": None, "rate_tier": 7})
+    state = provider.check_account(now=NOW)
+    assert (state.plan, state.rate_tier) == ("", "")
+    double.answer("account", 200, b"<html>Welcome</html>", {"Content-Type": "text/html"})
+    with pytest.raises(ContractBroken):
+        provider.check_account(now=NOW)
+
+
+# --- secrets ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_quotes_everything_back_is_kept_without_secrets(
+    provider: RelayPDF, double: RelayPDFDouble
+) -> None:
+    job_id = "pdf_Zk81secretid"
+    double.jobs[job_id] = Job(job_id, b"")
+    echo = (
+        f"key {API_KEY} asked for {job_id} at {double.url}/v1/files/{job_id}, Authorization: Bearer {API_KEY}, "
+        f"document {INVOICE.text}"
+    )
+    body = json.dumps({"error": {"code": f"code-{job_id}-{API_KEY}", "message": echo}}).encode()
+    told = []
+    for point, ask in (
+        ("submit", lambda: submit(provider)),
+        ("poll", lambda: provider.fetch_status(job_id, now=NOW)),
+        ("delete", lambda: provider.delete_remote(job_id, now=NOW)),
+        ("download", lambda: provider.download(ResultRef(job_id), io.BytesIO(), max_bytes=99, now=NOW)),
+        ("account", lambda: provider.check_account(now=NOW)),
+    ):
+        double.answer(point, 500, body, {"X-Request-Id": f"{job_id} {API_KEY}", "Server": job_id})
+        with pytest.raises(ServerFault) as caught:
+            ask()
+        error = caught.value
+        told.append(f"{error!r} {error.words} {error.detail} {error.code} {error.exchange!r}")
+    assert API_KEY not in repr(told)
+    # Where the id was not part of the call, only its shape can tell: links and routes are masked, a bare word is not.
+    assert "Zk81" not in repr(told[1:4])
+    assert "/v1/files/pdf_Zk81" not in repr(told)
+    assert "Lindqvist" not in told[0]
