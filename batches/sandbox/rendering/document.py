@@ -6,11 +6,13 @@ Never loads anything; works on strings only.
 from __future__ import annotations
 
 import re
+from html import unescape
 
 _WOFF2_HINT = re.compile(r"""format\(\s*(["']?)woff2\1\s*\)""", re.IGNORECASE)
-_ACTIVE_LINK = re.compile(
-    r"""(\b(?:xlink:)?href\s*=\s*["']?)\s*(?:javascript|vbscript|file)\s*:[^"'>]*""", re.IGNORECASE
-)
+_TAG = re.compile(r"<[a-z][^>]*>", re.IGNORECASE)
+_HREF = re.compile(r"""(\bhref\s*=\s*)("[^"]*"|'[^']*'|[^\s"'>]+)""", re.IGNORECASE)
+_IGNORED_IN_URLS = re.compile(r"[\x00-\x20]+")
+_ACTIVE_SCHEMES = ("javascript:", "vbscript:", "file:", "data:")
 
 _MARKDOWN_PAGE = """<!DOCTYPE html>
 <html><head><meta charset="utf-8"><style>
@@ -43,4 +45,15 @@ def prepared(html: str) -> str:
     """
     html = html.replace("\0", "\ufffd")
     html = _WOFF2_HINT.sub('format("woff")', html)
-    return _ACTIVE_LINK.sub(r"\1#", html)
+    return _TAG.sub(_without_active_link, html)
+
+
+def _without_active_link(tag: re.Match[str]) -> str:
+    return _HREF.sub(_passive_href, tag[0])
+
+
+def _passive_href(attribute: re.Match[str]) -> str:
+    target = _IGNORED_IN_URLS.sub("", unescape(attribute[2].strip("\"'"))).lower()
+    if not target.startswith(_ACTIVE_SCHEMES) or target.startswith("data:image/"):
+        return attribute[0]
+    return f'{attribute[1]}"#"'

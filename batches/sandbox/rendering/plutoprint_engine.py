@@ -76,7 +76,8 @@ def _write_pages(book: plutoprint.Book, out: io.BytesIO, pages: list[int], scale
         size = book.get_page_size_at(index)
         canvas.set_size(plutoprint.PageSize(size.width * scale, size.height * scale))
         canvas.save_state()
-        canvas.scale(scale, scale)
+        # Pages are drawn in CSS pixels, the canvas counts in points.
+        canvas.scale(scale * plutoprint.UNITS_PX, scale * plutoprint.UNITS_PX)
         book.render_page(canvas, index)
         canvas.restore_state()
         canvas.show_page()

@@ -104,6 +104,9 @@ class _Reader(HTMLParser):
         self._inside_hidden: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self._inside_hidden[-1:] in (["title"], ["textarea"]):
+            # Their content is text, whatever it looks like.
+            return
         if tag == "body" and self._inside_hidden[:1] == ["head"]:
             # The end tag of the head may be left out.
             self._inside_hidden.clear()
