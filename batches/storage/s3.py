@@ -8,6 +8,7 @@ it stores anything; AWS_REQUEST_CHECKSUM_CALCULATION=when_required turns that of
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -95,8 +96,9 @@ class S3Store:
         return int(head["ContentLength"])
 
     def delete(self, key: str) -> None:
-        with _store_words(key):
-            self._storage().delete(checked_key(key))
+        # Not through django-storages, which takes any 404 as done, also that of a bucket that does not exist.
+        with contextlib.suppress(ObjectMissing), self._missing_confirmed(), _store_words(key):
+            self._client().delete_object(Bucket=self.bucket, Key=self._full(key))
 
     def iter_keys(self, prefix: str = "") -> Iterator[str]:
         start = f"{self.prefix}/" if self.prefix else ""

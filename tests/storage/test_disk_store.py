@@ -1,0 +1,218 @@
+"""The store on a disk: what survives a power cut or kill -9, and what a sick disk is not taken for."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batches.storage import StoreDenied, StoreFull, StoreUnavailable, artifact_key
+from batches.storage.disk import DiskStore
+
+KEY = artifact_key("main", "INV-1", 1)
+PDF = b"%PDF-1.4\n%%EOF\n"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DiskStore:
+    return DiskStore(tmp_path / "deep" / "store")
+
+
+def in_child(work: Callable[[], None]) -> None:
+    """Run `work` in a forked process and require that it ends well."""
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+
+
+def test_files_and_folders_are_private_whatever_the_umask_is(store: DiskStore) -> None:
+    before = os.umask(0)
+    try:
+        store.put(KEY, io.BytesIO(PDF))
+    finally:
+        os.umask(before)
+    path = store.root / KEY
+    assert path.stat().st_mode & 0o777 == 0o600
+    for folder in [path.parent, path.parent.parent, store.root, store.root / ".temporary"]:
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_bytes_are_on_the_disk_before_the_name_and_the_name_before_the_return(
+    store: DiskStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def noted_fsync(handle: int) -> None:
+        steps.append(f"sync {Path(f'/proc/self/fd/{handle}').readlink().relative_to(tmp_path)}")
+        fsync(handle)
+
+    def noted_replace(path: Path, target: Path) -> Path:
+        steps.append(f"name {target.relative_to(store.root)}")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(Path, "replace", noted_replace)
+    store.put(KEY, io.BytesIO(PDF))
+    workspace, document, _ = KEY.split("/")
+    named = steps.index(f"name {KEY}")
+    assert any(step.startswith("sync deep/store/.temporary/") for step in steps[:named])
+    for folder in (".", "deep", "deep/store", f"deep/store/{workspace}"):  # each holds the name of a new folder
+        assert f"sync {folder}" in steps[:named]
+    assert steps[named + 1 :] == [f"sync deep/store/{workspace}/{document}"]
+
+
+def test_kill_9_in_the_middle_of_a_write_leaves_no_object_and_what_it_leaves_is_swept(store: DiskStore) -> None:
+    class Endless(io.BytesIO):
+        """Gives some bytes, then stays silent until the writer is killed."""
+
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell():
+                halfway.set()
+                threading.Event().wait(60)
+            return super().read(4)
+
+    context = multiprocessing.get_context("fork")
+    for _ in range(3):
+        halfway = context.Event()
+        process = context.Process(target=store.put, args=(KEY, Endless(PDF)))
+        process.start()
+        assert halfway.wait(30)
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join(30)
+    left = list((store.root / ".temporary").iterdir())
+    assert len(left) == 3
+    assert list(store.iter_keys()) == []
+    now = datetime.now(UTC)
+    assert store.sweep_temporaries(timedelta(hours=1), now) == 0
+    assert store.sweep_temporaries(timedelta(hours=1), now + timedelta(hours=2)) == 3
+    assert list((store.root / ".temporary").iterdir()) == []
+    assert store.size(KEY) is None
+    store.put(KEY, io.BytesIO(PDF))
+    assert store.size(KEY) == len(PDF)
+
+
+def test_a_sweep_before_anything_was_stored_finds_nothing(store: DiskStore) -> None:
+    assert store.sweep_temporaries(timedelta(0), datetime.now(UTC)) == 0
+
+
+def test_a_full_disk_is_said_to_be_full_and_leaves_nothing(store: DiskStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put(KEY, io.BytesIO(PDF))
+
+    def onto_a_full_device() -> Path:
+        link = store.root / ".temporary" / "full"
+        link.symlink_to("/dev/full")
+        return link
+
+    monkeypatch.setattr(store, "_temporary_file", onto_a_full_device)
+    with pytest.raises(StoreFull) as caught:
+        store.put(artifact_key("main", "INV-2", 1), io.BytesIO(PDF))
+    assert "No space" in caught.value.words
+    assert list(store.iter_keys()) == [KEY]
+    assert list((store.root / ".temporary").iterdir()) == []
+
+
+def test_a_disk_that_fills_up_while_a_download_is_staged_is_said_to_be_full(store: DiskStore) -> None:
+    with pytest.raises(StoreFull), store.staging(), open("/dev/full", "wb", buffering=0) as full:  # noqa: PTH123  # a device
+        full.write(b"x")
+
+
+def test_other_errors_of_the_one_who_stages_are_left_alone(store: DiskStore) -> None:
+    with pytest.raises(ConnectionResetError), store.staging():
+        raise ConnectionResetError
+
+
+def test_a_folder_that_refuses_us_is_not_a_missing_object(store: DiskStore) -> None:
+    store.put(KEY, io.BytesIO(PDF))
+
+    def as_nobody() -> None:
+        if os.geteuid() == 0:
+            os.setegid(65534)
+            os.seteuid(65534)
+        else:
+            store.root.chmod(0)
+        uses: list[Callable[[], Any]] = [
+            lambda: store.size(KEY),
+            lambda: store.open(KEY),
+            lambda: store.put(KEY, io.BytesIO(PDF)),
+            lambda: list(store.iter_keys()),
+            lambda: store.ready(),
+        ]
+        for use in uses:
+            with pytest.raises(StoreDenied):
+                use()
+
+    try:
+        in_child(as_nobody)
+    finally:
+        store.root.chmod(0o700)
+
+
+def test_an_unmounted_volume_is_not_a_store_without_files(store: DiskStore) -> None:
+    store.put(KEY, io.BytesIO(PDF))
+    store.root.rename(store.root.with_name("elsewhere"))
+    store.root.mkdir()  # the empty mount point
+    for same in (store, DiskStore(store.root)):
+        for use in (same.size, same.open):
+            with pytest.raises(StoreUnavailable, match="mounted"):
+                use(KEY)
+        with pytest.raises(StoreUnavailable):
+            list(same.iter_keys())
+    with pytest.raises(StoreUnavailable):
+        store.put(KEY, io.BytesIO(PDF))
+    with pytest.raises(StoreUnavailable):
+        store.ready()
+    assert list(store.root.iterdir()) == []
+    store.root.rmdir()
+    store.root.with_name("elsewhere").rename(store.root)
+    store.ready()
+    assert store.size(KEY) == len(PDF)
+
+
+def test_an_empty_folder_that_someone_made_becomes_a_store_with_the_first_object(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path)
+    store.ready()
+    store.put(KEY, io.BytesIO(PDF))
+    assert store.size(KEY) == len(PDF)
+
+
+def test_a_folder_that_another_process_removed_is_made_again(store: DiskStore) -> None:
+    store.put(KEY, io.BytesIO(PDF))
+    in_child(lambda: DiskStore(store.root).delete(KEY))
+    assert not (store.root / KEY).parent.exists()
+    store.put(KEY, io.BytesIO(PDF))
+    assert store.size(KEY) == len(PDF)
+
+
+def test_a_file_in_the_way_is_reported_and_not_replaced(store: DiskStore) -> None:
+    store.put("main", io.BytesIO(b"in the way"))
+    with pytest.raises(StoreUnavailable):
+        store.put(KEY, io.BytesIO(PDF))
+    assert store.size("main") == 10
+
+
+def test_a_source_that_does_not_exist_is_the_callers_error(store: DiskStore, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        store.put(KEY, tmp_path / "nothing")
+
+
+def test_a_write_that_is_shorter_on_the_disk_is_reported(store: DiskStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = Path.replace
+
+    def cut(path: Path, target: Path) -> Path:
+        os.truncate(path, 3)
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", cut)
+    with pytest.raises(StoreUnavailable, match="holds 3"):
+        store.put(KEY, io.BytesIO(PDF))

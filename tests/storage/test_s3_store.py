@@ -1,0 +1,174 @@
+"""The store in S3: how objects lie there, and what a refusing service is not taken for."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from batches.storage import ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable, artifact_key
+from batches.storage import s3 as s3_module
+from batches.storage.s3 import S3Store
+from tests.storage.s3_server import BUCKET, CREDENTIALS, answering_always, s3_client, s3_service
+
+KEY = artifact_key("main", "INV-1", 1)
+PDF = b"%PDF-1.4\n%%EOF\n"
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        with s3_service() as address:
+            s3_client(address).create_bucket(
+                Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
+            )
+            yield address
+
+
+@pytest.fixture
+def client(service: str) -> Any:
+    return s3_client(service)
+
+
+@pytest.fixture
+def store(service: str, client: Any) -> Iterator[S3Store]:
+    yield make_store(service)
+    for entry in client.list_objects_v2(Bucket=BUCKET).get("Contents", ()):
+        client.delete_object(Bucket=BUCKET, Key=entry["Key"])
+
+
+def make_store(address: str, *, bucket: str = BUCKET, prefix: str = "pre/fix") -> S3Store:
+    return S3Store(bucket=bucket, prefix=prefix, endpoint_url=address, region="eu-central-1")
+
+
+def uses(store: S3Store) -> list[Callable[[], Any]]:
+    return [
+        lambda: store.size(KEY),
+        lambda: store.open(KEY),
+        lambda: store.put(KEY, io.BytesIO(PDF)),
+        lambda: store.delete(KEY),
+        lambda: list(store.iter_keys()),
+        lambda: store.sweep_temporaries(timedelta(0), datetime.now(UTC)),
+        lambda: store.ready(),
+    ]
+
+
+@pytest.mark.parametrize("prefix", ["pre/fix", ""])
+def test_an_object_lies_under_the_prefix_with_its_type_and_no_encoding(
+    service: str, store: S3Store, client: Any, prefix: str
+) -> None:
+    store = make_store(service, prefix=prefix)
+    store.put(KEY, io.BytesIO(PDF))
+    store.put("main/uploads/x.csv.gz", io.BytesIO(PDF))
+    start = f"{prefix}/" if prefix else ""
+    head = client.head_object(Bucket=BUCKET, Key=start + KEY, ChecksumMode="ENABLED")
+    assert head["ContentType"] == "application/pdf"
+    assert "ContentEncoding" not in head
+    assert any(name.startswith("Checksum") for name in head)
+    other = client.head_object(Bucket=BUCKET, Key=start + "main/uploads/x.csv.gz")
+    assert other["ContentType"] == "application/octet-stream"
+    assert "ContentEncoding" not in other
+    assert list(store.iter_keys()) == [KEY, "main/uploads/x.csv.gz"]
+
+
+def test_settings_of_the_site_do_not_change_how_objects_are_kept(service: str, store: S3Store, settings: Any) -> None:
+    settings.AWS_S3_FILE_OVERWRITE = False
+    settings.AWS_IS_GZIPPED = True
+    settings.AWS_LOCATION = "elsewhere"
+    settings.AWS_DEFAULT_ACL = "public-read"
+    settings.AWS_S3_OBJECT_PARAMETERS = {"ContentEncoding": "gzip"}
+    store = make_store(service)
+    for _ in range(2):
+        assert store.put(KEY, io.BytesIO(PDF)).key == KEY
+    assert list(store.iter_keys()) == [KEY]
+    with store.open(KEY) as stream:
+        assert stream.read() == PDF
+
+
+def test_a_large_object_goes_in_parts_and_unfinished_parts_are_swept(
+    service: str, store: S3Store, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_module, "MULTIPART_BYTES", 6_000_000)
+    store = make_store(service)
+    large = bytes(20_000_000)
+    assert store.put(KEY, io.BytesIO(large)).byte_count == len(large)
+    assert "-" in client.head_object(Bucket=BUCKET, Key=f"pre/fix/{KEY}")["ETag"]  # the mark of a multipart object
+    client.create_multipart_upload(Bucket=BUCKET, Key="pre/fix/main/uploads/begun")
+    client.create_multipart_upload(Bucket=BUCKET, Key="not/ours")
+    begun_at = client.list_multipart_uploads(Bucket=BUCKET)["Uploads"][0]["Initiated"]
+    assert store.sweep_temporaries(timedelta(hours=1), begun_at + timedelta(minutes=59)) == 0
+    assert store.sweep_temporaries(timedelta(hours=1), begun_at + timedelta(minutes=61)) == 1
+    (left,) = client.list_multipart_uploads(Bucket=BUCKET)["Uploads"]
+    assert left["Key"] == "not/ours"
+    client.abort_multipart_upload(Bucket=BUCKET, Key=left["Key"], UploadId=left["UploadId"])
+
+
+def test_a_forbidden_object_is_never_called_missing() -> None:
+    with answering_always(403, "AccessDenied") as address:
+        for use in uses(make_store(address)):
+            with pytest.raises(StoreDenied) as caught:
+                use()
+            assert not isinstance(caught.value, ObjectMissing)
+            assert "s3:ListBucket" in caught.value.words
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (500, "InternalError", StoreUnavailable),
+        (503, "SlowDown", StoreUnavailable),
+        (507, "XMinioStorageFull", StoreFull),
+        (400, "QuotaExceeded", StoreFull),
+        (400, "InvalidRequest", StoreUnavailable),
+    ],
+)
+def test_a_service_in_trouble_is_never_called_an_empty_store(status: int, code: str, kind: type[StoreError]) -> None:
+    with answering_always(status, code) as address:
+        store = make_store(address)
+        with pytest.raises(kind):
+            store.put(KEY, io.BytesIO(PDF))
+        for use in (lambda: store.size(KEY), lambda: list(store.iter_keys())):
+            with pytest.raises(StoreError) as caught:
+                use()
+            assert not isinstance(caught.value, ObjectMissing)
+
+
+def test_a_bucket_that_does_not_exist_is_not_a_missing_object(service: str) -> None:
+    for use in uses(make_store(service, bucket="no-such-bucket")):
+        with pytest.raises(StoreUnavailable, match="bucket does not exist"):
+            use()
+
+
+def test_a_service_that_does_not_answer_is_unavailable() -> None:
+    for use in uses(make_store("http://127.0.0.1:1")):
+        with pytest.raises(StoreUnavailable):
+            use()
+
+
+def test_missing_credentials_are_said_to_be_missing(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    with pytest.raises(StoreDenied, match="AWS_ACCESS_KEY_ID"):
+        make_store(service).ready()
+
+
+def test_an_object_that_is_shorter_in_the_bucket_is_reported(
+    store: S3Store, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = store.size
+    monkeypatch.setattr(store, "size", lambda key: (size(key) or 0) - 1)
+    with pytest.raises(StoreUnavailable, match=f"given {len(PDF)} bytes"):
+        store.put(KEY, io.BytesIO(PDF))

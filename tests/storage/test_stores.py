@@ -1,0 +1,249 @@
+"""What every store must do; the same tests on a disk and in an S3 bucket."""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batches.storage import ArtifactStore, ObjectMissing, artifact_key, open_store
+from tests.storage.s3_server import BUCKET, CREDENTIALS, s3_client, s3_service
+
+CASES = Path(__file__).resolve().parents[1] / "cases"
+KEY = artifact_key("main", "INV-1", 1)
+PDF = (CASES / "079-whole.pdf").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        with s3_service() as address:
+            yield address
+
+
+@pytest.fixture(params=["disk", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
+    if request.param == "disk":
+        return open_store(f"file://{tmp_path}/store")
+    address = request.getfixturevalue("service")
+    bucket = f"{BUCKET}-{abs(hash(str(tmp_path)))}"
+    s3_client(address).create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+    return open_store(f"s3://{bucket}/pre/fix?endpoint_url={address}&region=eu-central-1")
+
+
+def read(store: ArtifactStore, key: str) -> bytes:
+    with store.open(key) as stream:
+        return stream.read()
+
+
+@pytest.mark.parametrize("size", [0, 1, 10_000, 12_000_000])
+def test_an_object_is_stored_whole_from_its_first_byte_and_its_source_left_open(
+    store: ArtifactStore, size: int
+) -> None:
+    source = io.BytesIO(bytes(range(256)) * (size // 256 + 1))
+    source.truncate(size)
+    source.seek(0, io.SEEK_END)
+    stored = store.put(KEY, source)
+    assert (stored.key, stored.byte_count) == (KEY, size)
+    assert not source.closed
+    assert read(store, KEY) == source.getvalue()
+    assert store.size(KEY) == size
+
+
+def test_a_file_is_stored_by_its_path_and_stays(store: ArtifactStore, tmp_path: Path) -> None:
+    path = tmp_path / "whole.pdf"
+    path.write_bytes(PDF)
+    assert store.put(KEY, path).byte_count == len(PDF)
+    assert path.read_bytes() == PDF == read(store, KEY)
+
+
+def test_a_source_that_can_only_be_read_forward_is_stored(store: ArtifactStore) -> None:
+    class Forward(io.RawIOBase):
+        def __init__(self) -> None:
+            self.left = [b"first ", b"second"]
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            chunk = self.left.pop(0) if self.left else b""
+            buffer[: len(chunk)] = chunk
+            return len(chunk)
+
+    store.put(KEY, Forward())  # type: ignore[arg-type]  # raw streams read like any
+    assert read(store, KEY) == b"first second"
+
+
+def test_a_closed_source_is_an_error_and_stores_nothing(store: ArtifactStore) -> None:
+    source = io.BytesIO(PDF)
+    source.close()
+    with pytest.raises(ValueError, match="closed"):
+        store.put(KEY, source)
+    assert list(store.iter_keys()) == []
+
+
+def test_an_opened_object_can_be_searched_like_a_file(store: ArtifactStore) -> None:
+    store.put(KEY, io.BytesIO(PDF))
+    with store.open(KEY) as stream:
+        stream.seek(-6, io.SEEK_END)
+        assert stream.read() == PDF[-6:]
+        stream.seek(0)
+        assert stream.read(5) == b"%PDF-"
+
+
+def test_the_same_put_again_leaves_one_object(store: ArtifactStore) -> None:
+    for _ in range(3):
+        store.put(KEY, io.BytesIO(PDF))
+    assert list(store.iter_keys()) == [KEY]
+    assert store.sweep_temporaries(timedelta(0), datetime.now(UTC) + timedelta(days=1)) == 0
+
+
+def test_a_put_replaces_what_the_key_held(store: ArtifactStore) -> None:
+    store.put(KEY, io.BytesIO(b"a longer first object"))
+    store.put(KEY, io.BytesIO(b"second"))
+    assert read(store, KEY) == b"second"
+
+
+def test_a_source_that_breaks_off_changes_nothing(store: ArtifactStore) -> None:
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell() > 0:
+                raise RuntimeError("the source broke off")
+            return super().read(10)
+
+    store.put(KEY, io.BytesIO(PDF))
+    for key in (KEY, artifact_key("main", "INV-2", 1)):
+        with pytest.raises(RuntimeError):
+            store.put(key, Broken(b"x" * 1000))
+    assert read(store, KEY) == PDF
+    assert list(store.iter_keys()) == [KEY]
+    assert store.sweep_temporaries(timedelta(0), datetime.now(UTC) + timedelta(days=1)) == 0
+
+
+def test_what_is_not_there_is_missing(store: ArtifactStore) -> None:
+    store.put(KEY, io.BytesIO(PDF))
+    for other in (artifact_key("main", "INV-1", 2), artifact_key("other", "INV-1", 1), f"{KEY}/below"):
+        assert store.size(other) is None
+        with pytest.raises(ObjectMissing) as caught:
+            store.open(other)
+        assert caught.value.key == other
+
+
+def test_a_deletion_removes_only_its_own_object_and_can_be_repeated(store: ArtifactStore) -> None:
+    second = artifact_key("main", "INV-1", 2)
+    store.put(KEY, io.BytesIO(PDF))
+    store.put(second, io.BytesIO(PDF + b"2"))
+    store.delete(KEY)
+    store.delete(KEY)
+    assert store.size(KEY) is None
+    assert read(store, second) == PDF + b"2"
+    store.delete(second)
+    assert list(store.iter_keys()) == []
+    store.put(KEY, io.BytesIO(PDF))
+    assert read(store, KEY) == PDF
+
+
+def test_keys_are_listed_in_order_by_prefix(store: ArtifactStore) -> None:
+    assert list(store.iter_keys()) == []
+    keys = ["a/b/c", "a/b-1", "a/b.2", "a/bc/d", "a/b/c-2", "ab", "b/x/y"]
+    for key in keys:
+        store.put(key, io.BytesIO(key.encode()))
+    assert list(store.iter_keys()) == sorted(keys)
+    assert list(store.iter_keys("a/b")) == sorted(key for key in keys if key.startswith("a/b"))
+    assert list(store.iter_keys("a/b/")) == ["a/b/c", "a/b/c-2"]
+    assert list(store.iter_keys("a/nothing/")) == []
+    with pytest.raises(ValueError):
+        list(store.iter_keys("../"))
+
+
+def test_hostile_ids_keep_their_own_bytes(store: ArtifactStore) -> None:
+    ids = [row["id"] for row in json.loads((CASES / "089-url-hostile-ids.json").read_text(encoding="utf-8"))]
+    assert len(ids) == 14
+    for business_id in ids:
+        store.put(artifact_key("main", business_id, 1), io.BytesIO(business_id.encode()))
+    for business_id in ids:
+        assert read(store, artifact_key("main", business_id, 1)) == business_id.encode()
+    assert len(list(store.iter_keys())) == 14
+
+
+def test_a_key_that_could_leave_the_store_is_refused(store: ArtifactStore) -> None:
+    for key in ("../x", "/etc/passwd", "a/../../x", ".artifact-store"):
+        for use in (store.open, store.size, store.delete, lambda key: store.put(key, io.BytesIO(b""))):
+            with pytest.raises(ValueError):
+                use(key)
+
+
+def test_a_staging_file_is_private_and_gone_afterwards(store: ArtifactStore) -> None:
+    with store.staging() as path:
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.read_bytes() == b""
+        path.write_bytes(PDF)
+        store.put(KEY, path)
+    assert not path.exists()
+    with pytest.raises(RuntimeError), store.staging() as path:
+        raise RuntimeError
+    assert not path.exists()
+    assert list(store.iter_keys()) == [KEY]
+
+
+def test_many_threads_store_and_read_at_once(store: ArtifactStore) -> None:
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            own, shared = artifact_key("main", f"INV-{number}", 1), artifact_key("main", "shared", 1)
+            store.put(own, io.BytesIO(b"%d" % number * 1000))
+            store.put(shared, io.BytesIO(PDF))
+            assert read(store, own) == b"%d" % number * 1000
+            assert read(store, shared) == PDF
+        except BaseException as error:  # noqa: BLE001  # reported by the test's own thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(list(store.iter_keys())) == 9
+
+
+def test_a_forked_process_uses_the_store_too(store: ArtifactStore) -> None:
+    store.put(KEY, io.BytesIO(PDF))
+    second = artifact_key("main", "INV-2", 1)
+    process = multiprocessing.get_context("fork").Process(target=lambda: store.put(second, io.BytesIO(PDF)))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert read(store, second) == PDF
+
+
+def test_a_store_that_works_is_ready(store: ArtifactStore) -> None:
+    store.ready()
+    store.put(KEY, io.BytesIO(PDF))
+    store.ready()
+
+
+def test_one_store_is_shared_by_all_who_open_its_address(tmp_path: Path) -> None:
+    assert open_store(f"file://{tmp_path}") is open_store(f"file://{tmp_path}")
+
+
+def test_an_address_with_escapes_names_the_folder_that_it_means(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/with%20space")
+    store.put(KEY, io.BytesIO(PDF))
+    assert (tmp_path / "with space" / KEY).read_bytes() == PDF
+
+
+@pytest.mark.parametrize("url", ["", "artifacts", "file://relative/folder", "ftp://host/x", "https://bucket/x"])
+def test_an_address_that_names_no_store_is_refused(url: str) -> None:
+    with pytest.raises(ValueError):
+        open_store(url)
