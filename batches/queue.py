@@ -7,6 +7,8 @@ is heard only when that commits.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django_q.models import OrmQ, Schedule
 from django_q.tasks import async_task
 
@@ -27,9 +29,12 @@ def ring(pumps: int = 1) -> None:
         async_task(RUN_PUMP, save=False)
 
 
-def waiting() -> int:
-    """Messages that no worker has taken yet, counted no further than a hundred."""
-    return len(OrmQ.objects.values_list("pk", flat=True)[:100])
+def waiting(*, now: datetime) -> int:
+    """Messages that no cluster has taken yet, counted no further than a hundred.
+
+    A taken message is locked until `retry` has passed, also when its taker was killed: it rings nobody until then.
+    """
+    return len(OrmQ.objects.filter(lock__lte=now).values_list("pk", flat=True)[:100])
 
 
 def ensure_schedules() -> None:

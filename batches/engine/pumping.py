@@ -77,7 +77,7 @@ def _one_worker_makes_room(
         if now() < asked_at + timedelta(seconds=ENGINE.pump_yield_seconds):
             return False
         asked_at = now()
-        return queue.waiting() > 0
+        return queue.waiting(now=now()) > 0
 
     return stop_or_yield
 
@@ -86,8 +86,8 @@ def ring_if_needed() -> int:
     """Ring for as many pumps as would find work, less the messages that wait already. Returns how many."""
     clock = SystemClock()
     clock.calibrate()
-    wanted = work.pumps_wanted(now=clock.now())
-    missing = max(0, wanted - queue.waiting())
+    now = clock.now()
+    missing = max(0, work.pumps_wanted(now=now) - queue.waiting(now=now))
     if missing:
         queue.ring(missing)
     return missing
