@@ -1,0 +1,201 @@
+"""What a status read means, and what one that failed does not: only two words end a job, and only we set its deadline."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from batches.engine import polling
+from batches.engine.changes import NO_EFFECT, Change, FollowStep
+from batches.engine.polling import PollContext
+from batches.models import AlertKind, FailureClass, HoldReason, JobState, Lane
+from batches.providers import errors
+from batches.providers.base import JobPhase, ResultRef
+from tests.engine.samples import Dice, account, claim, exchange, status
+from tests.factories import NOW
+
+DEADLINE = NOW + timedelta(seconds=1800)
+
+
+def context(*, at: datetime = NOW, place: float = 0.5, **account_fields: Any) -> PollContext:
+    return PollContext(account(**account_fields), at, Dice(place))
+
+
+def accepted(**fields: Any) -> Any:
+    return claim(JobState.ACCEPTED, **fields)
+
+
+def _goes_on(change: Change) -> None:
+    assert change.move is None
+    assert change.follow is not None
+    assert change.follow.step is FollowStep.POLL
+    assert change.after is not None
+    assert change.after.due_at == change.follow.due_at == change.job_fields["due_at"]
+    assert change.after.poll_count == change.job_fields["poll_count"]
+
+
+@pytest.mark.parametrize("word", ["queued", "processing", "rendering-v2", "canceled", "done?", "", "x" * 500])
+def test_a_word_that_is_not_final_is_kept_and_read_again(word: str) -> None:
+    change = polling.judge_status(accepted(), status(JobPhase.RUNNING, word), context())
+    _goes_on(change)
+    assert change.job_fields["provider_status"] == word[:100]
+    assert change.job_fields["provider_status_at"] == NOW
+    assert change.follow.due_at == NOW + timedelta(seconds=1.6)
+
+
+def test_success_goes_on_to_the_download_at_once_with_where_the_file_lies() -> None:
+    expires_at = NOW + timedelta(hours=24)
+    result = ResultRef("pdf_7", url="http://127.0.0.1:9/v1/files/7", size_bytes=900, expires_at=expires_at)
+    change = polling.judge_status(accepted(), status(JobPhase.SUCCEEDED, "completed", result=result), context())
+    assert change.move.to_state is JobState.RENDERED
+    assert change.follow.step is FollowStep.FETCH
+    assert change.after.state is JobState.RENDERED
+    assert change.after.submission.result == change.submission_fields["result"]
+    assert change.submission_fields["result"] == {
+        "url": "http://127.0.0.1:9/v1/files/7",
+        "size_bytes": 900,
+        "expires_at": expires_at.isoformat(),
+        "filename": "",
+    }
+
+
+def test_success_after_the_deadline_is_success() -> None:
+    change = polling.judge_status(
+        accepted(), status(JobPhase.SUCCEEDED, "completed"), context(at=DEADLINE + timedelta(hours=1))
+    )
+    assert change.move.to_state is JobState.RENDERED
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "shown"),
+    [
+        ("font_missing", "A font is missing.", "A font is missing."),
+        ("", "", "The provider could not render this document."),
+        ("c" * 300, "Long.", "Long."),
+    ],
+)
+def test_a_failed_job_ends_with_the_providers_own_code_and_words(code: str, words: str, shown: str) -> None:
+    change = polling.judge_status(
+        accepted(), status(JobPhase.FAILED, "failed", error_code=code, error_words=words), context()
+    )
+    assert change.move.to_state is JobState.FAILED
+    assert change.move.fields["failure_class"] == FailureClass.RENDER_FAILED
+    assert change.move.fields["failure_code"] == code[:100]
+    assert change.move.fields["failure_words"] == shown
+    assert change.submission_fields["outcome"] == "render_failed"
+    assert change.follow is None
+
+
+@pytest.mark.parametrize(("polls", "seconds"), [(0, 1.6), (1, 2.56), (2, 4.096), (5, 15.0), (60, 15.0)])
+def test_reads_grow_apart_with_every_read(polls: int, seconds: float) -> None:
+    change = polling.judge_status(accepted(poll_count=polls), status(JobPhase.RUNNING, "processing"), context())
+    assert (change.follow.due_at - NOW).total_seconds() == pytest.approx(seconds)
+
+
+def test_the_first_read_comes_after_the_accounts_first_delay() -> None:
+    assert polling.first_due(account(poll_initial_ms=700), now=NOW, rng=Dice(0.5)) == NOW + timedelta(milliseconds=700)
+
+
+def test_the_read_that_would_jump_over_the_deadline_is_made_at_the_deadline() -> None:
+    at = DEADLINE - timedelta(seconds=3)
+    change = polling.judge_status(accepted(poll_count=40), status(JobPhase.RUNNING, "processing"), context(at=at))
+    assert change.follow.due_at == DEADLINE
+
+
+@pytest.mark.parametrize("seconds_past", [0, 1, 3600])
+def test_a_read_at_or_after_the_deadline_that_is_not_final_ends_the_wait(seconds_past: float) -> None:
+    at = DEADLINE + timedelta(seconds=seconds_past)
+    change = polling.judge_status(accepted(poll_count=9), status(JobPhase.RUNNING, "rendering-v2"), context(at=at))
+    assert change.move.to_state is JobState.DEADLINE_EXCEEDED
+    assert change.move.fields["failure_class"] == FailureClass.DEADLINE_EXCEEDED
+    kind, words = change.alert
+    assert kind is AlertKind.DEADLINE_EXCEEDED
+    for part in ("INV-7", f"{1800 + seconds_past:.0f} s", "“rendering-v2”", "10 status reads", "id is kept", "free"):
+        assert part in words
+    assert change.submission_fields == {}, "the submission stays open, with its id"
+
+
+def test_a_read_before_the_deadline_never_ends_the_wait() -> None:
+    at = DEADLINE - timedelta(microseconds=1)
+    _goes_on(polling.judge_status(accepted(), status(JobPhase.RUNNING, "processing"), context(at=at)))
+
+
+# --- reads that failed ---
+
+READ_ERRORS = [
+    errors.NotSent,
+    errors.AnswerLost,
+    errors.ServerFault,
+    errors.ContractBroken,
+    errors.NotFound,
+    errors.Unauthorized,
+    errors.RateLimited,
+]
+
+
+@pytest.mark.parametrize("kind", READ_ERRORS)
+def test_a_failed_read_before_the_deadline_proves_nothing(kind: type[errors.ProviderError]) -> None:
+    facts = exchange("poll", status=500)
+    change = polling.judge_error(accepted(poll_count=2), kind("No.", exchange=facts), context())
+    _goes_on(change)
+    assert change.job_fields["poll_count"] == 3
+    assert "provider_status" not in change.job_fields, "what was last seen stays on show"
+    assert change.exchanges == ((facts, 71),)
+
+
+@pytest.mark.parametrize(
+    ("kind", "failure"),
+    [
+        (errors.NotSent, FailureClass.DEADLINE_EXCEEDED),
+        (errors.AnswerLost, FailureClass.DEADLINE_EXCEEDED),
+        (errors.ServerFault, FailureClass.DEADLINE_EXCEEDED),
+        (errors.ContractBroken, FailureClass.DEADLINE_EXCEEDED),
+        (errors.NotFound, FailureClass.JOB_NOT_FOUND),
+    ],
+)
+def test_a_failed_read_after_the_deadline_ends_the_wait_with_the_id_kept(
+    kind: type[errors.ProviderError], failure: FailureClass
+) -> None:
+    change = polling.judge_error(accepted(), kind("Gateway trouble."), context(at=DEADLINE))
+    assert change.move.to_state is JobState.DEADLINE_EXCEEDED
+    assert change.move.fields["failure_class"] == failure
+    said = "does not know this job" if kind is errors.NotFound else "Gateway trouble."
+    assert said in change.move.words
+    assert change.submission_fields == {}
+
+
+def test_a_refused_key_holds_the_account_and_never_ends_a_job() -> None:
+    change = polling.judge_error(accepted(), errors.Unauthorized("Bad key."), context(at=DEADLINE))
+    _goes_on(change)
+    assert change.effect.hold is HoldReason.AUTH
+
+
+@pytest.mark.parametrize(
+    ("health", "reason", "ends"),
+    [
+        ("open", "", True),
+        ("held", HoldReason.AUTH, False),  # with a refused key nobody can read; the wait goes on until it is replaced
+        ("held", HoldReason.CREDIT, True),
+        ("held", HoldReason.UNREACHABLE, True),
+        ("held", HoldReason.PERSON, True),
+    ],
+)
+def test_the_deadline_is_not_declared_while_the_key_is_refused(health: str, reason: str, ends: bool) -> None:
+    about = context(at=DEADLINE, health=health, hold_reason=reason)
+    change = polling.judge_error(accepted(), errors.ServerFault("Trouble."), about)
+    assert (change.move is not None) is ends
+
+
+def test_a_429_pauses_the_status_reads_of_the_account_and_not_its_submissions() -> None:
+    change = polling.judge_error(accepted(), errors.RateLimited("Slower.", retry_after=40.0), context())
+    _goes_on(change)
+    assert change.effect.cool_down_lane is Lane.POLL
+    assert change.effect.cool_down_until == change.follow.due_at == NOW + timedelta(seconds=40.5)
+
+
+def test_a_wait_that_a_5xx_asked_for_is_kept() -> None:
+    change = polling.judge_error(accepted(), errors.ServerFault("Later.", retry_after=90.0), context())
+    assert change.follow.due_at == NOW + timedelta(seconds=90)
+    assert change.effect == NO_EFFECT

@@ -1,0 +1,235 @@
+"""What follows from a failed call, as tables: who is at fault, what is spent, and when something may be sent again."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import pytest
+
+from batches.conf import ENGINE
+from batches.engine import retries
+from batches.engine.retries import Next, SubmissionFacts
+from batches.models import FailureClass, HoldReason
+from batches.providers import errors
+from tests.engine.samples import Dice
+from tests.factories import NOW
+
+OPEN_WINDOW = NOW + timedelta(hours=1)
+CLOSED_WINDOW = NOW + timedelta(seconds=5)
+
+#: May have arrived: the bytes left and no readable answer of this try came back.
+DOUBTFUL = [errors.AnswerLost, errors.ServerFault, errors.ContractBroken, errors.OutcomeUnknown, errors.KeyConflict]
+#: A definite no to the document.
+DOCUMENT_REFUSED = [errors.InvalidInput, errors.NotFound]
+#: The account or the way there; the document is not at fault.
+ACCOUNT_TROUBLE = [errors.Unauthorized, errors.InsufficientCredit, errors.RateLimited, errors.NotSent]
+
+
+def decide(
+    kind: type[errors.ProviderError],
+    *,
+    in_doubt: bool = False,
+    tries: int = 0,
+    resend_until: datetime | None = OPEN_WINDOW,
+    retry_after: float | None = None,
+) -> retries.Decision:
+    facts = SubmissionFacts(in_doubt=in_doubt, tries=tries, resend_until=resend_until)
+    error = kind("No.", retry_after=retry_after)
+    return retries.decide_submission(error, facts, now=NOW, rng=random.Random(3))
+
+
+@dataclass(frozen=True)
+class Row:
+    kind: type[errors.ProviderError]
+    in_doubt: bool
+    tries: int
+    resend_until: datetime | None
+    next: Next
+    doubt_after: bool
+    spends_try: bool
+    failure_class: FailureClass | None = None
+
+
+def _rows() -> list[Row]:
+    rows = []
+    for kind in DOUBTFUL:
+        unknown = FailureClass.UNKNOWN_OUTCOME
+        if kind is errors.KeyConflict:
+            unknown = FailureClass.IDEMPOTENCY_CONFLICT
+        for doubt in (False, True):
+            rows += [
+                Row(kind, doubt, 0, OPEN_WINDOW, Next.RESEND, True, True),
+                Row(kind, doubt, ENGINE.submit_tries_most - 2, OPEN_WINDOW, Next.RESEND, True, True),
+                Row(kind, doubt, ENGINE.submit_tries_most - 1, OPEN_WINDOW, Next.UNKNOWN, True, True, unknown),
+                Row(kind, doubt, 0, CLOSED_WINDOW, Next.UNKNOWN, True, True, unknown),
+                Row(kind, doubt, 0, None, Next.UNKNOWN, True, True, unknown),
+            ]
+    for kind in DOCUMENT_REFUSED:
+        for tries in (0, ENGINE.submit_tries_most - 1):
+            for until in (OPEN_WINDOW, CLOSED_WINDOW, None):
+                rows += [
+                    Row(kind, False, tries, until, Next.FAIL, False, True, FailureClass.INVALID_INPUT),
+                    Row(kind, True, tries, until, Next.UNKNOWN, True, True, FailureClass.UNKNOWN_OUTCOME),
+                ]
+    for kind in ACCOUNT_TROUBLE:
+        for tries in (0, ENGINE.submit_tries_most - 1, ENGINE.submit_tries_most):
+            for until in (OPEN_WINDOW, CLOSED_WINDOW, None):
+                rows += [
+                    Row(kind, False, tries, until, Next.REQUEUE, False, False),
+                    Row(kind, True, tries, until, Next.RESEND, True, False),
+                ]
+    return rows
+
+
+@pytest.mark.parametrize("row", _rows())
+def test_where_a_submission_goes_after_an_answer_without_an_id(row: Row) -> None:
+    decision = decide(row.kind, in_doubt=row.in_doubt, tries=row.tries, resend_until=row.resend_until)
+    assert decision.next is row.next
+    assert decision.in_doubt is row.doubt_after
+    assert decision.spends_try is row.spends_try
+    assert decision.failure_class == row.failure_class
+    assert decision.due_at >= NOW
+
+
+@pytest.mark.parametrize("tries", range(10))
+@pytest.mark.parametrize("kind", DOUBTFUL + DOCUMENT_REFUSED + ACCOUNT_TROUBLE)
+def test_once_in_doubt_no_answer_of_another_try_makes_it_failed_or_pending(
+    kind: type[errors.ProviderError], tries: int
+) -> None:
+    decision = decide(kind, in_doubt=True, tries=tries)
+    assert decision.next in (Next.RESEND, Next.UNKNOWN)
+    assert decision.in_doubt
+
+
+@pytest.mark.parametrize(
+    ("kind", "hold", "counts_as_unreached"),
+    [
+        (errors.Unauthorized, HoldReason.AUTH, False),
+        (errors.InsufficientCredit, HoldReason.CREDIT, False),
+        (errors.RateLimited, None, False),
+        (errors.NotSent, None, True),
+        (errors.AnswerLost, None, True),
+        (errors.ServerFault, None, False),
+        (errors.ContractBroken, None, False),
+        (errors.KeyConflict, None, False),
+        (errors.InvalidInput, None, False),
+        (errors.NotFound, None, False),
+    ],
+)
+@pytest.mark.parametrize("in_doubt", [False, True])
+def test_what_an_error_says_about_the_account(
+    kind: type[errors.ProviderError], hold: HoldReason | None, counts_as_unreached: bool, in_doubt: bool
+) -> None:
+    decision = decide(kind, in_doubt=in_doubt)
+    assert decision.hold is hold
+    assert decision.transport_failure is counts_as_unreached
+
+
+def test_only_a_429_moves_the_shared_slot() -> None:
+    for kind in DOUBTFUL + DOCUMENT_REFUSED + ACCOUNT_TROUBLE:
+        decision = decide(kind, retry_after=30.0)
+        if kind is errors.RateLimited:
+            expected = NOW + timedelta(seconds=30 + ENGINE.retry_after_skew_seconds)
+            assert decision.cool_down_until == decision.due_at == expected
+        else:
+            assert decision.cool_down_until is None
+
+
+def test_a_wait_that_a_5xx_asked_for_is_kept() -> None:
+    assert decide(errors.ServerFault, retry_after=50.0).due_at >= NOW + timedelta(seconds=50)
+
+
+def test_a_wait_that_would_outlast_the_window_ends_the_tries() -> None:
+    until = NOW + timedelta(seconds=60)
+    assert decide(errors.ServerFault, resend_until=until).next is Next.RESEND
+    assert decide(errors.ServerFault, resend_until=until, retry_after=50.0).next is Next.UNKNOWN
+
+
+# --- how long a key protects ---
+
+
+@pytest.mark.parametrize(
+    ("retention_seconds", "left_seconds"),
+    [
+        (3600, 3600 - 360),  # a tenth, where that is more than a minute
+        (86_400, 86_400 - 8640),
+        (600, 600 - 60),  # a minute, where that is more than a tenth
+        (120, 60),
+        (61, 1),
+    ],
+)
+def test_a_resend_ends_a_margin_before_the_key_is_forgotten(retention_seconds: int, left_seconds: float) -> None:
+    assert retries.resend_until(NOW, retention_seconds) == NOW + timedelta(seconds=left_seconds)
+
+
+@pytest.mark.parametrize("retention_seconds", [0, 1, 59, 60])
+def test_a_retention_within_the_margin_allows_no_resend(retention_seconds: int) -> None:
+    assert retries.resend_until(NOW, retention_seconds) is None
+
+
+@pytest.mark.parametrize(
+    ("until", "may"),
+    [
+        (None, False),
+        (NOW, False),
+        (NOW + timedelta(seconds=ENGINE.read_timeout), False),
+        (NOW + timedelta(seconds=ENGINE.read_timeout, microseconds=1), True),
+        (NOW + timedelta(hours=1), True),
+    ],
+)
+def test_a_resend_must_arrive_inside_the_window_even_at_its_slowest(until: datetime | None, may: bool) -> None:
+    assert retries.may_resend(until, NOW) is may
+
+
+# --- how long to wait ---
+
+
+@pytest.mark.parametrize("tries", [0, 1, 2, 5, 6, 16, 17, 1000])
+def test_backoff_stays_between_a_quarter_second_and_its_growing_ceiling(tries: int) -> None:
+    ceiling = min(ENGINE.backoff_most_seconds, ENGINE.backoff_first_seconds * 2**tries)
+    rng = random.Random(1)
+    for _ in range(200):
+        wait = retries.backoff(tries, rng).total_seconds()
+        assert 0.25 <= wait <= ceiling
+    assert retries.backoff(tries, Dice(1)).total_seconds() == ceiling
+    assert retries.backoff(tries, Dice(0)).total_seconds() == 0.25
+
+
+@pytest.mark.parametrize(
+    ("asked", "least", "most"),
+    [
+        (None, 1.0, 4.0),  # no word: a few seconds of our own
+        (0.0, 0.0, 0.0),
+        (-5.0, 0.0, 0.0),
+        (7.25, 7.25, 7.25),
+        (9_999_999_999.0, ENGINE.retry_after_most_seconds, ENGINE.retry_after_most_seconds),
+        (float("inf"), ENGINE.retry_after_most_seconds, ENGINE.retry_after_most_seconds),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 0.5, 1])
+def test_a_retry_after_is_kept_within_bounds_and_a_little_late(
+    asked: float | None, least: float, most: float, place: float
+) -> None:
+    wait = retries.retry_after(errors.RateLimited("Slower.", retry_after=asked), Dice(place)).total_seconds()
+    assert least + ENGINE.retry_after_skew_seconds <= wait <= most + ENGINE.retry_after_skew_seconds
+
+
+@pytest.mark.parametrize("polls", [0, 1, 3, 8, 32, 33, 10_000])
+def test_status_reads_grow_apart_up_to_the_cap(polls: int) -> None:
+    middle = min(15_000, 1000 * ENGINE.poll_growth ** min(polls, 100)) / 1000
+    for place, factor in ((0, 0.8), (0.5, 1.0), (1, 1.2)):
+        delay = retries.poll_delay(polls, initial_ms=1000, most_ms=15_000, rng=Dice(place)).total_seconds()
+        assert delay == pytest.approx(middle * factor, abs=1e-6)
+
+
+def test_a_cap_below_the_first_delay_wins() -> None:
+    assert retries.poll_delay(0, initial_ms=5000, most_ms=100, rng=Dice(0.5)) == timedelta(milliseconds=100)
+
+
+@pytest.mark.parametrize("failures", [-3, 0, 1, 2, 5, 17, 400])
+def test_probes_come_later_and_later_up_to_the_cap(failures: int) -> None:
+    ceiling = min(ENGINE.probe_most_seconds, ENGINE.probe_first_seconds * 2 ** max(failures - 1, 0))
+    assert retries.probe_delay(failures, Dice(1)).total_seconds() == pytest.approx(ceiling)
+    assert retries.probe_delay(failures, Dice(0)).total_seconds() == pytest.approx(0.7 * ceiling)

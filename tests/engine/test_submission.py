@@ -1,0 +1,244 @@
+"""The judgement of a submission's answers, and the bytes: once committed, they are sent again the same or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batches.conf import ENGINE
+from batches.engine import submission
+from batches.engine.changes import FollowStep
+from batches.engine.submission import Input
+from batches.models import AlertKind, FailureClass, HoldReason, JobState
+from batches.providers import errors
+from batches.providers.base import Accepted, DocumentSource, Finished, PreparedRequest, ResultRef
+from batches.storage import ObjectMissing, StoreFull, StoreUnavailable
+from batches.storage.disk import DiskStore
+from tests.engine.samples import BODY, account, claim, exchange, open_submission, sending
+from tests.factories import NOW
+
+RNG = random.Random(5)
+ACCOUNT = account(deadline_seconds=600)
+
+
+# --- an id came back ---
+
+
+def test_an_accepted_document_is_read_until_its_deadline() -> None:
+    change = submission.judge_answer(sending(), Accepted("pdf_7", "queued", exchange()), ACCOUNT, now=NOW)
+    assert (change.move.from_state, change.move.to_state) == (JobState.SUBMITTING, JobState.ACCEPTED)
+    assert change.submission_fields == {
+        "try_count": 1,
+        "in_doubt": False,
+        "provider_job_id": "pdf_7",
+        "accepted_at": NOW,
+    }
+    assert change.move.fields["deadline_at"] == NOW + timedelta(seconds=600)
+    assert change.move.fields["due_at"] == NOW, "should this pump die, the next one reads at once"
+    assert change.move.fields["provider_status"] == "queued"
+    assert change.follow.step is FollowStep.POLL
+    assert change.after.state is JobState.ACCEPTED
+    assert change.after.submission.provider_job_id == "pdf_7"
+    assert change.effect.reached
+
+
+def test_an_answer_that_is_the_result_goes_straight_to_the_download() -> None:
+    result = ResultRef("pdf_7", url="http://127.0.0.1:9/f/7", size_bytes=12)
+    change = submission.judge_answer(sending(), Finished("pdf_7", "completed", result, exchange()), ACCOUNT, now=NOW)
+    assert change.move.to_state is JobState.RENDERED
+    assert change.follow.step is FollowStep.FETCH
+    assert change.submission_fields["result"]["url"] == "http://127.0.0.1:9/f/7"
+    assert change.after.submission.result == change.submission_fields["result"]
+
+
+# --- no id came back ---
+
+
+@pytest.mark.parametrize(
+    ("kind", "doubt_before", "to_state", "failure", "in_doubt", "tries", "outcome"),
+    [
+        (errors.AnswerLost, False, None, None, True, 1, None),
+        (errors.ServerFault, True, None, None, True, 1, None),
+        (errors.KeyConflict, False, None, None, True, 1, None),
+        (errors.RateLimited, False, "pending", None, False, 0, None),
+        (errors.RateLimited, True, None, None, True, 0, None),
+        (errors.Unauthorized, False, "pending", None, False, 0, None),
+        (errors.Unauthorized, True, None, None, True, 0, None),
+        (errors.InsufficientCredit, False, "pending", None, False, 0, None),
+        (errors.NotSent, False, "pending", None, False, 0, None),
+        (errors.NotSent, True, None, None, True, 0, None),
+        (errors.InvalidInput, False, "failed", FailureClass.INVALID_INPUT, False, 1, "refused"),
+        (errors.InvalidInput, True, "unknown", FailureClass.UNKNOWN_OUTCOME, True, 1, None),
+    ],
+)
+def test_where_job_and_submission_go(
+    kind: type[errors.ProviderError],
+    doubt_before: bool,
+    to_state: str | None,
+    failure: FailureClass | None,
+    in_doubt: bool,
+    tries: int,
+    outcome: str | None,
+) -> None:
+    error = kind("The provider says no.", code="E1", exchange=exchange(status=400))
+    change = submission.judge_error(sending(doubt_before=doubt_before), error, ACCOUNT, now=NOW, rng=RNG)
+    assert (change.move.to_state.value if change.move else None) == to_state
+    assert change.submission_fields["in_doubt"] is in_doubt
+    assert change.submission_fields["try_count"] == tries
+    assert change.submission_fields.get("outcome") == outcome
+    assert change.exchanges == ((error.exchange, 71),)
+    assert change.follow is None, "the job's lease is given back"
+    if to_state is None:
+        assert change.job_fields["due_at"] > NOW
+    if failure:
+        assert change.move.fields["failure_class"] == failure
+        assert change.move.fields["failure_code"] == "E1"
+        assert "The provider says no." in change.move.fields["failure_words"]
+
+
+def test_unknown_opens_an_alert_that_says_what_to_do() -> None:
+    last = sending(doubt_before=True, try_count=ENGINE.submit_tries_most - 1)
+    change = submission.judge_error(last, errors.AnswerLost("Reset."), ACCOUNT, now=NOW, rng=RNG)
+    assert change.move.to_state is JobState.UNKNOWN
+    kind, words = change.alert
+    assert kind is AlertKind.UNKNOWN_OUTCOME
+    assert words.startswith("INV-7: Reset.")
+    assert "reconcile" in words
+    assert "outcome" not in change.submission_fields, "it stays open: nothing proves that it ended"
+
+
+def test_a_refusal_of_the_account_holds_it_with_the_providers_words() -> None:
+    change = submission.judge_error(sending(), errors.Unauthorized("Bad key."), ACCOUNT, now=NOW, rng=RNG)
+    assert (change.effect.hold, change.effect.words) == (HoldReason.AUTH, "Bad key.")
+
+
+# --- other ends of a committed intent ---
+
+
+def test_bytes_that_never_left_put_the_job_back_as_if_nothing_had_been() -> None:
+    change = submission.judge_never_left(claim(JobState.SUBMITTING), now=NOW)
+    assert (change.move.to_state, change.submission_fields) == (JobState.PENDING, {"in_doubt": False})
+
+
+def test_while_the_account_is_held_the_window_of_the_key_is_watched() -> None:
+    soon = open_submission(resend_until=NOW + timedelta(seconds=4))
+    assert submission.judge_held(claim(JobState.SUBMITTING, submission=soon), now=NOW).job_fields["due_at"] == (
+        NOW + timedelta(seconds=4)
+    )
+    later = submission.judge_held(claim(JobState.SUBMITTING), now=NOW)
+    assert later.job_fields["due_at"] == NOW + timedelta(seconds=ENGINE.poll_held_seconds)
+    past = open_submission(resend_until=NOW - timedelta(seconds=4))
+    assert submission.judge_held(claim(JobState.SUBMITTING, submission=past), now=NOW).job_fields["due_at"] == NOW
+    keyless = open_submission(resend_until=None)
+    assert submission.judge_held(claim(JobState.SUBMITTING, submission=keyless), now=NOW).job_fields["due_at"] > NOW
+
+
+def test_a_window_that_closed_ends_as_unknown_and_never_as_failed() -> None:
+    change = submission.judge_window_closed(claim(JobState.SUBMITTING), now=NOW)
+    assert change.move.to_state is JobState.UNKNOWN
+    assert change.move.fields["failure_class"] == FailureClass.UNKNOWN_OUTCOME
+    assert "reconcile" in change.move.fields["failure_words"]
+    assert change.alert[0] is AlertKind.UNKNOWN_OUTCOME
+
+
+def test_an_id_that_was_recorded_late_ends_the_sending() -> None:
+    known = open_submission(provider_job_id="pdf_9", in_doubt=False)
+    change = submission.judge_id_known(claim(JobState.SUBMITTING, submission=known), ACCOUNT, now=NOW)
+    assert change.move.to_state is JobState.ACCEPTED
+    assert change.move.fields["deadline_at"] == NOW + timedelta(seconds=600)
+    assert change.follow.step is FollowStep.POLL
+    assert change.after.state is JobState.ACCEPTED
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "to_state", "failure"),
+    [
+        (JobState.PENDING, errors.InvalidInput("Empty."), "failed", FailureClass.INVALID_INPUT),
+        (JobState.PENDING, ObjectMissing("k"), "failed", FailureClass.INTERNAL),
+        (JobState.SUBMITTING, ObjectMissing("k"), "unknown", FailureClass.INTERNAL),
+        (JobState.PENDING, StoreUnavailable("Away."), None, None),
+        (JobState.SUBMITTING, StoreFull("Full."), None, None),
+    ],
+)
+def test_bytes_that_cannot_be_made_stop_the_document_and_a_store_that_is_away_only_delays_it(
+    state: JobState, error: Any, to_state: str | None, failure: FailureClass | None
+) -> None:
+    change = submission.judge_unpreparable(claim(state), error, now=NOW, rng=RNG)
+    assert (change.move.to_state.value if change.move else None) == to_state
+    if change.move:
+        assert change.move.fields["failure_class"] == failure
+        assert error.words in change.move.words
+    else:
+        assert change.job_fields["due_at"] > NOW
+
+
+# --- the exact bytes ---
+
+
+class EchoingProvider:
+    """Makes a request that is the document's text."""
+
+    def prepare(self, source: DocumentSource) -> PreparedRequest:
+        return PreparedRequest(route="/v1/pdf", body=f"{source.kind}:{source.text}".encode())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[DiskStore]:
+    return DiskStore(tmp_path / "store")
+
+
+def _input(text: bytes | None, key: str | None = None) -> Input:
+    return Input(kind="html", inline=text, key=key, filename="", options={})
+
+
+def test_a_small_request_stays_in_its_row(store: DiskStore) -> None:
+    prepared = submission.prepare(claim(), _input(b"<p>"), EchoingProvider(), store)
+    assert prepared.request.body == b"html:<p>"
+    assert prepared.request_sha256 == hashlib.sha256(b"html:<p>").hexdigest()
+    assert prepared.body_key is None
+    assert not prepared.doubt_before
+    assert list(store.iter_keys()) == []
+
+
+def test_a_large_request_is_stored_before_any_row_names_it(store: DiskStore) -> None:
+    text = b"x" * (ENGINE.inline_bytes_most + 1)
+    prepared = submission.prepare(claim(), _input(text), EchoingProvider(), store)
+    with store.open(prepared.body_key) as stream:
+        assert stream.read() == prepared.request.body
+
+
+def test_a_large_input_is_read_from_the_store(store: DiskStore, tmp_path: Path) -> None:
+    path = tmp_path / "input"
+    path.write_bytes("<p>é</p>".encode())
+    store.put("default/input", path)
+    prepared = submission.prepare(claim(), _input(None, "default/input"), EchoingProvider(), store)
+    assert prepared.request.body == "html:<p>é</p>".encode()
+
+
+def test_a_resend_takes_the_committed_bytes_wherever_they_lie(store: DiskStore, tmp_path: Path) -> None:
+    again = submission.prepare_again(claim(JobState.SUBMITTING), open_submission(), BODY, store)
+    assert (again.request.body, again.doubt_before, again.is_resend) == (BODY, True, True)
+    path = tmp_path / "body"
+    path.write_bytes(BODY)
+    store.put("default/body", path)
+    known = open_submission(body_key="default/body", in_doubt=False)
+    again = submission.prepare_again(claim(JobState.SUBMITTING), known, None, store)
+    assert (again.request.body, again.body_key, again.doubt_before) == (BODY, "default/body", False)
+
+
+def test_committed_bytes_that_are_damaged_are_never_sent(store: DiskStore) -> None:
+    with pytest.raises(ValueError, match="submission 71: the stored request bytes are damaged"):
+        submission.prepare_again(claim(JobState.SUBMITTING), open_submission(), BODY + b" ", store)
+
+
+def test_committed_bytes_that_are_gone_say_so(store: DiskStore) -> None:
+    store.put("default/other", io.BytesIO(b"the store itself is there"))
+    with pytest.raises(ObjectMissing):
+        submission.prepare_again(claim(JobState.SUBMITTING), open_submission(body_key="default/gone"), None, store)
