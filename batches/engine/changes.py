@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -132,14 +132,28 @@ def _write_one_by_one(group: Sequence[Change], *, now: datetime) -> set[int]:
                 stale |= _write_group([change], now=now)
         except (DataError, IntegrityError, ValueError) as error:
             log.exception("job %s is parked: its outcome cannot be written", change.claim.job_id)
-            owner = _owner_of_id(change)
-            words = f"Its outcome could not be stored ({type(error).__name__}); the log has the trace."
-            failure_class = FailureClass.UNKNOWN_OUTCOME if owner else FailureClass.INTERNAL
-            parked = parking(change.claim, owner or words, failure_class=failure_class, now=now)
-            with transaction.atomic():
-                _write_group([parked], now=now)
+            _park_unwritable(change, error, now=now)
             stale.add(change.claim.job_id)
     return stale
+
+
+def _park_unwritable(change: Change, error: Exception, *, now: datetime) -> None:
+    """Stop the job where a person sees it, and keep what of its outcome can be kept: the id and the exchanges."""
+    owner = _owner_of_id(change)
+    words = f"Its outcome could not be stored ({type(error).__name__}); the log has the trace."
+    failure_class = FailureClass.UNKNOWN_OUTCOME if owner else FailureClass.INTERNAL
+    parked = parking(change.claim, owner or words, failure_class=failure_class, now=now)
+    parts: tuple[Callable[[], object], ...] = (
+        lambda: _record_ids([change], now=now),
+        lambda: _record_exchanges([change]),
+        lambda: _write_group([parked], now=now),
+    )
+    for part in parts:  # each on its own, for any of them may hold what cannot be written
+        try:
+            with transaction.atomic():
+                part()
+        except (DataError, IntegrityError, ValueError):
+            log.exception("a part of the outcome of job %s is lost", change.claim.job_id)
 
 
 def _write_group(group: Sequence[Change], *, now: datetime) -> set[int]:
