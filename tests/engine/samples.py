@@ -1,4 +1,4 @@
-"""Values of the engine for tests of its pure rules: claims, submissions, exchanges and accounts that no row stands behind."""
+"""Values of the engine that no row stands behind: claims, submissions, exchanges and accounts for its pure rules."""
 
 from __future__ import annotations
 

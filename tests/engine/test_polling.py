@@ -1,4 +1,4 @@
-"""What a status read means, and what one that failed does not: only two words end a job, and only we set its deadline."""
+"""What a status read means: only two words end a job, and a read that failed proves nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judgement of a submission's answers, and the bytes: once committed, they are sent again the same or not at all."""
+"""What an answer to a submission means; and its bytes, which are sent again the same or not at all."""
 
 from __future__ import annotations
 
