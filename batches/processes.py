@@ -24,10 +24,16 @@ _parent_of_fork = 0
 _forks_die_with_parent = False
 
 
-def die_with_parent(signal_number: int = signal.SIGKILL) -> None:
-    """Ask the kernel to send this process `signal_number` as soon as the thread that made it ends (Linux only)."""
-    if _libc is not None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
+def die_with_parent(signal_number: int = signal.SIGKILL, *, parent: int | None = None) -> None:
+    """Ask the kernel to send this process `signal_number` as soon as the thread that made it ends (Linux only).
+
+    `parent` is the process that is to be outlived by nobody: when it has died already, this process ends at once.
+    """
+    if _libc is None:
+        return
+    _libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
 
 
 def adopt_orphans() -> None:
@@ -68,10 +74,7 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
-    die_with_parent()
-    # The parent may have died between the fork and the line above; the kernel would then never tell.
-    if _libc is not None and os.getppid() != _parent_of_fork:
-        os._exit(1)
+    die_with_parent(parent=_parent_of_fork)
 
 
 class SignalPipe:

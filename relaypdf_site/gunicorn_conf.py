@@ -1,0 +1,30 @@
+"""How gunicorn serves the pages and the API: `gunicorn -c python:relaypdf_site.gunicorn_conf relaypdf_site.wsgi`.
+
+Threads, since a request waits for the database or streams a file far more than it computes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from batches import processes
+
+worker_class = "gthread"
+workers = 2
+threads = 8
+#: A worker that does not beat for this long is replaced; gthread beats while requests run, so uploads may be long.
+timeout = 60
+graceful_timeout = 15
+keepalive = 5
+errorlog = "-"
+#: Requests are logged by the proxy in front; here the pages would only fill the log with their own refreshing.
+accesslog = None
+control_socket_disable = True
+if Path("/dev/shm").is_dir():  # noqa: S108 - gunicorn's own heartbeat files; on a slow disk they look like dead workers
+    worker_tmp_dir = "/dev/shm"  # noqa: S108 - as above
+
+
+def post_fork(server: Any, worker: Any) -> None:
+    """A worker that outlives its master would keep the port."""
+    processes.die_with_parent(parent=worker.ppid)
