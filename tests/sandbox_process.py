@@ -123,10 +123,10 @@ class SandboxProcess:
         """The ledger, once `count` jobs are in `status`."""
         deadline = time.monotonic() + timeout
         while True:
-            ledger = self.ledger()
-            if sum(job["status"] == status for job in ledger["jobs"]) >= count:
-                return ledger
-            assert time.monotonic() < deadline, f"not {count} jobs {status}: {ledger['totals']}\n{self.log()}"
+            totals = self.control("GET", "ledger?jobs=0")["totals"]
+            if totals[f"jobs_{status}"] >= count:
+                return self.ledger()
+            assert time.monotonic() < deadline, f"not {count} jobs {status}: {totals}\n{self.log()}"
             time.sleep(0.02)
 
     def control(self, method: str, name: str, body: Any = None) -> Any:

@@ -11,8 +11,10 @@ import os
 import signal
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from batches.sandbox import routes, switches
 from batches.sandbox.files import sweep
@@ -22,10 +24,14 @@ from batches.sandbox.server import Server
 from batches.sandbox.service import SWEEP_SECONDS, Sandbox
 from batches.sandbox.switches import BadSwitch
 
+T = TypeVar("T")
+
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8787
 EXIT_REFUSED = 2
 ENGINE_VARIABLE = "SANDBOX_ENGINE"
 _FINISH_SECONDS = 3.0
+# A predecessor that was killed a moment ago may still hold its lock or its port.
+_PATIENCE_SECONDS = 2.0
 
 
 class CannotStart(Exception):
@@ -110,7 +116,7 @@ def _only_user_of(folder: Path) -> IO[str]:
     except OSError as error:
         raise CannotStart(f"{folder} can't be written: {error}") from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _patiently(lambda: fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB))
     except BlockingIOError:
         handle.close()
         raise CannotStart(f"another sandbox is using {folder}. Stop it, or choose another --data-dir.") from None
@@ -119,16 +125,31 @@ def _only_user_of(folder: Path) -> IO[str]:
 
 def _listening(options: argparse.Namespace, sandbox: Sandbox) -> Server:
     try:
-        return Server(
-            options.host,
-            options.port,
-            lambda request: routes.handle(sandbox, request),
-            max_body_bytes=lambda: sandbox.switches.limits.max_body_bytes,
+        return _patiently(
+            lambda: Server(
+                options.host,
+                options.port,
+                lambda request: routes.handle(sandbox, request),
+                max_body_bytes=lambda: sandbox.switches.limits.max_body_bytes,
+            )
         )
     except (OSError, OverflowError) as error:
         raise CannotStart(
             f"{options.host}:{options.port} can't be listened on ({error}). Choose another --port."
         ) from error
+
+
+def _patiently(attempt: Callable[[], T]) -> T:
+    """What `attempt` gives, tried again for a short while when the system refuses it."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    pause = threading.Event()
+    while True:
+        try:
+            return attempt()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        pause.wait(0.1)
 
 
 def _greet(sandbox: Sandbox, server: Server) -> None:

@@ -46,7 +46,8 @@ class Server:
         """Accept connections until `stop` is called from another thread or a signal handler."""
         while not self._stopping.is_set():
             # Beyond the cap, clients wait in the listen queue instead of being turned away.
-            self._slots.acquire()
+            if not self._slots.acquire(timeout=0.5):
+                continue
             try:
                 sock, peer = self._listener.accept()
             except OSError:

@@ -18,6 +18,7 @@ from batches.sandbox.answers import Answer, ApiError
 MAX_HEAD_BYTES = 64 << 10
 IDLE_SECONDS = 75.0
 READ_SECONDS = 30.0
+BODY_SECONDS = 120.0
 _CHUNK = 256 << 10
 
 
@@ -132,8 +133,9 @@ class Connection:
             raise ApiError(413, "payload_too_large", f"The request body is over {max_bytes} bytes.")
         if length and headers.get("expect", "").lower() == "100-continue":
             self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        deadline = time.monotonic() + BODY_SECONDS
         while len(self._buffer) < length:
-            self._receive(READ_SECONDS)
+            self._receive(min(READ_SECONDS, deadline - time.monotonic()))
         body = bytes(self._buffer[:length])
         del self._buffer[:length]
         return body

@@ -10,7 +10,8 @@ from pathlib import Path
 import pypdfium2
 import pytest
 
-from batches.sandbox.rendering import RendererPool, RenderRefused, Work
+from batches.sandbox.rendering import RendererPool, RenderRefused, Work, coverage, document, fonts, text_check
+from batches.sandbox.rendering.coverage import Coverage
 
 pytestmark = pytest.mark.processes
 
@@ -102,6 +103,11 @@ def test_evidence_names_the_engine(pool: RendererPool) -> None:
         "<head><title>ᚠᚢᚦ</title><body>ok",
         "<details><summary>ᚠ</summary>ᚢᚦ</details>ok",
         "<select><option>ᚠᚢᚦ</select>ok",
+        "<dialog>ᚠᚢᚦ</dialog>ok",
+        "<svg><text y='20' fill='none'>ᚠᚢᚦ</text><text y='20'>ok</text></svg>",
+        "<p style='color:transparent'>ᚠᚢᚦ</p><p style='position:absolute;left:-9999px'>ᚠᚢᚦ</p>ok",
+        "<style>.sr{position:absolute;width:1px;height:1px;overflow:hidden}</style><p class=sr>ᚠᚢᚦ</p>ok",
+        "<p style='transform: scale(0)'>ᚠᚢᚦ</p><p style='clip-path: inset(100%)'>ᚠᚢᚦ</p>ok",
         "<svg><title>ᚠᚢᚦ</title><desc>ᚠᚢᚦ</desc><defs><text>ᚠᚢᚦ</text></defs><text y='20'>ok</text></svg>",
         "<!-- ᚠᚢᚦ --><p title='ᚠᚢᚦ'>ok<input value='ᚠᚢᚦ'>",
         "<p>Zero width\u200b and soft\u00adhyphen, NUL \0 and half of a pair</p>",
@@ -119,19 +125,69 @@ def test_documents_that_hide_or_change_text_are_not_refused(pool: RendererPool, 
 
 
 @pytest.mark.parametrize(
-    ("html", "script"),
+    ("html", "character"),
     [
-        ("<p>Invoice ᚠᚢᚦᚨᚱᚲ</p>", "runic"),
-        ("<svg><text y='20'>ᚠᚢᚦᚨᚱᚲ</text></svg>", "runic"),
-        ("<table><tr><td>ᚠᚢᚦ<td>12</table>", "runic"),
-        ("<p hidden>secret</p><p>𓀀𓀁𓀂</p>", "egyptian"),
-        ("<p style='font-size:0.9em'>ᚠᚢᚦ</p>", "runic"),
-        ("<head><title>x</title><style>p{color:red}</style><body>ᚠᚢᚦ", "runic"),
+        ("<p>Invoice ᚠᚢᚦᚨᚱᚲ</p>", "U+16A0"),
+        ("<svg><text y='20'>ᚠᚢᚦᚨᚱᚲ</text></svg>", "U+16A0"),
+        ("<table><tr><td>ᚠᚢᚦ<td>12</table>", "U+16A0"),
+        ("<p hidden>secret</p><p>𓀀𓀁𓀂</p>", "U+13000"),
+        ("<p style='font-size:0.9em'>ᚠᚢᚦ</p>", "U+16A0"),
+        ("<head><title>x</title><style>p{color:red}</style><body>ᚠᚢᚦ", "U+16A0"),
+        ("<p>one letter among many, as in a name: ᚠ</p>" + "<p>text</p>" * 100, "U+16A0"),
     ],
 )
-def test_a_script_without_a_font_is_a_failed_render(pool: RendererPool, html: str, script: str) -> None:
-    with pytest.raises(RenderRefused, match=f"lacks text of the document: {script} characters"):
+def test_a_character_without_a_font_is_a_failed_render(pool: RendererPool, html: str, character: str) -> None:
+    with pytest.raises(RenderRefused, match=re.escape(character)):
         pool.render(Work("html", html))
+
+
+def test_a_document_may_bring_the_font_itself(pool: RendererPool) -> None:
+    face = "<style>@font-face { font-family: R; src: url(data:font/woff;base64,AAAA) }</style>"
+    with pytest.raises(RenderRefused, match="lacks text of the document: of its runic characters 0%"):
+        pool.render(Work("html", f"{face}<p style='font-family:R'>ᚠᚢᚦ</p>"))
+
+
+@pytest.fixture(scope="module")
+def covered() -> Coverage:
+    return coverage.of_folders(fonts.font_directories())
+
+
+SHOWN = "<h1>Invoice 4711</h1><p>Grüße, حساب, 請求書, हिन्दी</p>"
+
+
+@pytest.mark.parametrize(
+    ("expected", "script"),
+    [
+        ("<h1>Invoice 4711</h1><p>Счёт</p>", "cyrillic"),
+        ("<p>Invoice ไทย 4711</p>", "thai"),
+        ("<p>Invoice 4711 송장</p>", "hangul"),
+        ("<p>" + "Invoice 4711 " * 20 + "</p>", "latin"),
+        ("<p>The quick brown fox jumps over the lazy dog, 0123456789</p>", "latin"),
+    ],
+)
+def test_text_that_the_engine_did_not_draw_is_noticed(
+    pool: RendererPool, covered: Coverage, expected: str, script: str
+) -> None:
+    pdf = pool.render(Work("html", SHOWN)).pdf
+    text_check.require_text(SHOWN, pdf, covered)
+    with pytest.raises(text_check.TextMissing, match=f"of its {script} characters"):
+        text_check.require_text(expected, pdf, covered)
+
+
+def test_a_pdf_without_any_text_is_noticed(pool: RendererPool, covered: Coverage) -> None:
+    pdf = pool.render(Work("html", "<svg width='9' height='9'><rect width='9' height='9'/></svg>")).pdf
+    with pytest.raises(text_check.TextMissing):
+        text_check.require_text("<p>Hi</p>", pdf, covered)
+    with pytest.raises(text_check.TextMissing, match="no text although"):
+        text_check.require_text("<style>* { display:none }</style><p>Hi</p>", pdf, covered)
+    with pytest.raises(text_check.TextMissing, match="can't be opened"):
+        text_check.require_text("<p>Hi</p>", b"%PDF-1.7 nonsense", covered)
+
+
+def test_coverage_knows_what_the_fonts_have(covered: Coverage) -> None:
+    assert all(character in covered for character in "Aßẞ€₿ع中직𠮷✓😀ԱაሀतไS")
+    assert not any(character in covered for character in "ᚠ𓀀\ue000")
+    assert len(covered) > 50_000
 
 
 # Options
@@ -194,11 +250,18 @@ def test_backgrounds_can_be_left_out(pool: RendererPool) -> None:
     assert red_pixels({"printBackground": False}) == 0
 
 
-def test_woff2_faces_load_whatever_their_hint_says(pool: RendererPool) -> None:
-    made = pool.render(
-        Work("html", "<style>@font-face{font-family:F;src:url(data:font/woff2;base64,AAAA) format('woff2')}</style>ok")
-    )
-    assert "ok" in text_of(made.pdf)
+@pytest.mark.parametrize(
+    ("html", "prepared"),
+    [
+        ("src: url(x) format('woff2')", 'src: url(x) format("woff")'),
+        ('src: url(x) FORMAT( "WOFF2" ), url(y) format(woff2)', 'src: url(x) format("woff"), url(y) format("woff")'),
+        ("format('woff') tech(variations)", "format('woff') tech(variations)"),
+        ("a\0b", "a\ufffdb"),
+        ("<p>format woff2</p>", "<p>format woff2</p>"),
+    ],
+)
+def test_stumbling_blocks_of_the_engine_are_cleared_away(html: str, prepared: str) -> None:
+    assert document.prepared(html) == prepared
 
 
 def links_of(pdf: bytes) -> set[str]:

@@ -187,7 +187,7 @@ def test_failed_jobs_carry_their_code_when_waited_for(client: RelayPDF) -> None:
     with pytest.raises(RelayPDFError) as error:
         client.jobs.wait(accepted.id, interval_ms=20)
     assert (error.value.status, error.value.code) == (502, "render_failed")
-    assert "runic" in str(error.value)
+    assert "U+16A0" in str(error.value)
     assert client.jobs.get(accepted.id)["status"] == "failed"
 
 

@@ -11,7 +11,8 @@ import time
 
 import plutoprint
 
-from batches.sandbox.rendering import document, fences, options, plutoprint_engine, text_check
+from batches.sandbox.rendering import coverage, document, fences, fonts, options, plutoprint_engine, text_check
+from batches.sandbox.rendering.coverage import Coverage
 from batches.sandbox.rendering.work import RenderLimits, receive_message, send_message
 
 MAX_SOURCE_BYTES = 64 << 20
@@ -19,23 +20,26 @@ MAX_SOURCE_BYTES = 64 << 20
 _WARM_UP = "<p>Aa1 \u05d0 \u0628 \u0915 \u0e01 \u4e2d \ud55c</p>"
 
 
-def warm_up() -> None:
+def warm_up() -> Coverage:
     """Load the engine and the fonts once, so that each forked child starts with them in memory.
 
-    What is not loaded here can't be loaded later: the zygote gives up its right to read files.
+    Gives what the fonts can show. What is not loaded here can't be loaded later: the zygote gives up its right
+    to read files.
     """
     setup = options.page_setup({})
     pdf, _ = plutoprint_engine.render(_WARM_UP, setup, max_pages=1)
-    text_check.require_text(document.from_markdown("# Aa"), pdf)
+    covered = coverage.of_folders(fonts.font_directories())
+    text_check.require_text(document.from_markdown("# Aa"), pdf, covered)
+    return covered
 
 
-def serve_one(channel: socket.socket, *, started: float) -> None:
+def serve_one(channel: socket.socket, covered: Coverage, *, started: float) -> None:
     """Answer exactly one piece of work on `channel`."""
     head, source = receive_message(channel, max_payload=MAX_SOURCE_BYTES)
     limits = RenderLimits(**head["limits"])
     fences.limit_child(limits)
     try:
-        pdf, facts = _rendered(head, source.decode("utf-8", "replace"), limits)
+        pdf, facts = _rendered(head, source.decode("utf-8", "replace"), limits, covered)
     except (
         options.BadOption,
         plutoprint_engine.TooManyPages,
@@ -52,7 +56,7 @@ def serve_one(channel: socket.socket, *, started: float) -> None:
         send_message(channel, facts, pdf)
 
 
-def _rendered(head: dict, source: str, limits: RenderLimits) -> tuple[bytes, dict]:
+def _rendered(head: dict, source: str, limits: RenderLimits, covered: Coverage) -> tuple[bytes, dict]:
     setup = options.page_setup(head["options"])
     html = document.from_markdown(source) if head["kind"] == "markdown" else source
     html = document.prepared(html)
@@ -60,7 +64,7 @@ def _rendered(head: dict, source: str, limits: RenderLimits) -> tuple[bytes, dic
     if setup.ranges:
         # Chosen pages need not hold the whole text, so the check looks at all of them.
         whole, _ = plutoprint_engine.render(html, options.whole(setup), max_pages=limits.pages)
-        text_check.require_text(html, whole)
+        text_check.require_text(html, whole, covered)
     else:
-        text_check.require_text(html, pdf)
+        text_check.require_text(html, pdf, covered)
     return pdf, {"pages": pages, "engine": plutoprint_engine.NAME}

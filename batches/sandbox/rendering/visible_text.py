@@ -15,7 +15,7 @@ _SILENT = frozenset(
     {
         *("script", "style", "head", "title", "template", "noscript", "noframes", "noembed"),
         *("textarea", "select", "option", "optgroup", "datalist"),
-        *("iframe", "object", "video", "audio", "canvas", "map", "math", "rp"),
+        *("iframe", "object", "video", "audio", "canvas", "map", "math", "rp", "switch"),
         *("defs", "symbol", "desc", "metadata", "clippath", "mask", "pattern", "marker"),
     }
 )
@@ -28,9 +28,17 @@ _VOID = frozenset(
 _HIDING = re.compile(
     r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|content-visibility\s*:\s*hidden"
     r"|opacity\s*:\s*0(?:\.0*)?%?\s*(?:;|!|$)|font-size\s*:\s*0(?:\.0*)?[a-z%]*\s*(?:;|!|$)"
-    r"|(?:text-indent|left|top|right|bottom)\s*:\s*-\d{3}",
+    r"|(?<![-\w])(?:color|fill)\s*:\s*(?:none|transparent|rgba\([^)]*,\s*0(?:\.0*)?\s*\))"
+    r"|(?<![-\w])(?:text-indent|left|top|right|bottom)\s*:\s*-\d{2}|(?<![-\w])clip(?:-path)?\s*:"
+    r"|transform\s*:[^;]*scale[xy]?\(\s*0(?:\.0*)?\s*[,)]",
     re.IGNORECASE,
 )
+_CLIPPING = re.compile(r"overflow(?:-[xy])?\s*:\s*(?:hidden|clip)", re.IGNORECASE)
+_TINY = re.compile(
+    r"(?<![-\w])(?:max-)?(?:height|width)\s*:\s*[01](?:\.\d*)?(?:px|pt|r?em|mm)?\s*(?:;|!|$)", re.IGNORECASE
+)
+# Attributes of SVG that say what styles say elsewhere.
+_PRESENTATION = ("display", "visibility", "opacity", "fill")
 _STYLE_SHEET = re.compile(r"<style\b[^>]*>(.*?)</style", re.IGNORECASE | re.DOTALL)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
@@ -87,10 +95,17 @@ def _hidden_by_rules(html: str) -> _Hidden:
     hidden = _Hidden()
     for sheet in _STYLE_SHEET.findall(html):
         for selectors, body in _RULE.findall(_COMMENT.sub("", sheet)):
-            if _HIDING.search(body.strip()):
+            if _hides(body):
                 for selector in selectors.split(","):
                     hidden.add(selector)
     return hidden
+
+
+def _hides(style: str) -> bool:
+    style = style.strip()
+    if _HIDING.search(style):
+        return True
+    return _CLIPPING.search(style) is not None and _TINY.search(style) is not None
 
 
 class _Reader(HTMLParser):
@@ -129,7 +144,8 @@ class _Reader(HTMLParser):
         return (
             tag in _SILENT
             or "hidden" in attributes
-            or (tag == "details" and "open" not in attributes)
-            or _HIDING.search((attributes.get("style") or "").strip()) is not None
+            or (tag in ("details", "dialog") and "open" not in attributes)
+            or _hides(attributes.get("style") or "")
+            or any(_hides(f"{name}:{attributes[name]}") for name in _PRESENTATION if name in attributes)
             or self._hidden.matches(tag, attributes)
         )

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from batches.sandbox.rendering import child, fences
+from batches.sandbox.rendering.coverage import Coverage
 from batches.sandbox.rendering.fences import Fences
 
 NICENESS = 10
@@ -34,7 +35,7 @@ def main(control_descriptor: int, parent_pid: int, readable: list[str]) -> None:
         os.nice(NICENESS)
     os.chdir("/")
     network = fences.leave_network()
-    child.warm_up()
+    covered = child.warm_up()
     files = fences.leave_files([Path(folder) for folder in readable])
     control = socket.socket(fileno=control_descriptor)
     control.sendall(Fences(network=network, files=files).as_byte())
@@ -45,17 +46,17 @@ def main(control_descriptor: int, parent_pid: int, readable: list[str]) -> None:
             return
         if os.fork() == 0:
             control.close()
-            _child_main(descriptors[0], own_pid)
+            _child_main(descriptors[0], covered, own_pid)
         os.close(descriptors[0])
 
 
-def _child_main(descriptor: int, zygote_pid: int) -> None:
+def _child_main(descriptor: int, covered: Coverage, zygote_pid: int) -> None:
     """Render one document and exit, whatever happens: nothing may return into the zygote's loop."""
     status = 1
     try:
         fences.die_with_parent(zygote_pid)
         with socket.socket(fileno=descriptor) as channel:
-            child.serve_one(channel, started=time.monotonic())
+            child.serve_one(channel, covered, started=time.monotonic())
         status = 0
     finally:
         os._exit(status)
