@@ -2,7 +2,49 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from django.contrib.auth.views import LogoutView
+from django.urls import URLPattern, URLResolver, include, path, register_converter
+from django.urls.converters import IntConverter, StringConverter
 
-app_name = "batches"
-urlpatterns: list[URLPattern | URLResolver] = []
+from batches.api.batches import api, not_found
+from batches.views import batches, documents, downloads, health, new_batch, sessions
+
+
+class PublicId(StringConverter):
+    """An id as `engine/keys.py` makes them; anything else, NUL included, is no address of ours."""
+
+    regex = "[A-Za-z0-9_-]{1,40}"
+
+
+class VersionNumber(IntConverter):
+    regex = "[1-9][0-9]{0,8}"
+
+
+register_converter(PublicId, "id")
+register_converter(VersionNumber, "version")
+
+pages: list[URLPattern | URLResolver] = [
+    path("", batches.batch_list, name="batch_list"),
+    path("live/", batches.batch_list_live, name="batch_list_live"),
+    path("new/", new_batch.batch_new, name="batch_new"),
+    path("new/start/", new_batch.batch_start, name="batch_start"),
+    path("batches/<id:public_id>/", batches.batch_detail, name="batch_detail"),
+    path("batches/<id:public_id>/live/", batches.batch_live, name="batch_live"),
+    path("batches/<id:public_id>/archive/", downloads.batch_archive, name="batch_archive"),
+    path("batches/<id:public_id>/results.<str:format>", downloads.batch_results, name="batch_results"),
+    path("batches/<id:public_id>/manifest/", downloads.batch_manifest, name="batch_manifest"),
+    path("documents/<id:public_id>/", documents.document_detail, name="document_detail"),
+    path("documents/<id:public_id>/live/", documents.document_live, name="document_live"),
+    path("documents/<id:public_id>/reveal/", documents.document_reveal, name="document_reveal"),
+    path("documents/<id:public_id>/v<version:number>.pdf", documents.document_pdf, name="document_pdf"),
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
+]
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("sign-in/", sessions.SignIn.as_view(), name="login"),
+    path("sign-out/", LogoutView.as_view(), name="logout"),
+    path("api/v1/", api.urls),
+    path("api/<path:rest>", not_found),
+    path("", include((pages, "batches"))),
+]

@@ -61,7 +61,7 @@ JOB_BADGES: Mapping[str, Badge] = {
     JobState.ACCEPTED: Badge("Rendering", "moving", "The provider accepted it and works on it."),
     JobState.RENDERED: Badge("Fetching", "moving", "Finished at the provider; we fetch and check the file."),
     JobState.SAVED: GROUP_BADGES[Group.SAVED],
-    JobState.FAILED: Badge("Failed", "failed", "Did not work out; the reason stands beside it."),
+    JobState.FAILED: Badge("Failed", "failed", "It did not work out; the reason says why."),
     JobState.UNKNOWN: Badge("Not known if accepted", "failed", "We cannot tell whether the provider accepted it."),
     JobState.DEADLINE_EXCEEDED: Badge("Deadline passed", "failed", "We stopped waiting; a late answer still saves it."),
     JobState.EXPIRED: Badge("Expired at the provider", "failed", "Rendered, but the file was gone before we had it."),

@@ -1,0 +1,128 @@
+"""What is going on, in sentences for people, from facts that `selectors.py` derived. Pure: asks no query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from batches import wording
+from batches.models import Batch, JobState, ProviderAccount
+from batches.selectors import Progress
+from batches.wording import BatchState
+
+
+def status_sentence(batch: Batch, progress: Progress, held: Sequence[ProviderAccount] = ()) -> str:
+    """One sentence on what a batch does and, where that differs, one on what it needs."""
+    counts = progress.counts
+    if progress.state == BatchState.RUNNING:
+        sentence = _running(batch, progress)
+    elif progress.state == BatchState.PAUSED:
+        sentence = f"Paused: {_wait(counts.held)} and nothing new is sent."
+    elif progress.state == BatchState.HELD:
+        names = " and ".join(account.name for account in held) or batch.account.name
+        are = "are" if len(held) > 1 else "is"
+        sentence = f"Nothing is sent while {names} {are} held: {_wait(counts.held)}, nothing is lost."
+    elif progress.state == BatchState.COMPLETE:
+        sentence = (
+            f"All {wording.documents(counts.total)} are saved." if counts.total != 1 else "The document is saved."
+        )
+    elif progress.state == BatchState.CANCELLED:
+        sentence = f"Cancelled; {counts.saved:,} of {wording.documents(counts.total)} had been saved."
+    elif progress.state == BatchState.FAILED:
+        sentence = f"Ended: none of {wording.documents(counts.total)} was saved."
+    elif progress.attention_count == counts.failed:
+        sentence = f"Ended: {counts.saved:,} of {wording.documents(counts.total)} are saved."
+    else:
+        sentence = f"Ended: {counts.saved:,} of {wording.documents(counts.total)} are saved, {counts.failed:,} failed."
+    needs = attention_sentence(progress)
+    return f"{sentence} {needs}" if needs else sentence
+
+
+def attention_sentence(progress: Progress) -> str:
+    """`3 documents need a person.`, or nothing."""
+    count = progress.attention_count
+    return f"{wording.documents(count)} need{'s' if count == 1 else ''} a person." if count else ""
+
+
+def breakdown(progress: Progress) -> str:
+    """What the counter in progress is made of: `463 waiting, 4 rendering, 2 fetching`."""
+    states = progress.in_progress_states
+    parts = [
+        f"{states[state]:,} {wording.JOB_BADGES[state].label.lower()}"
+        for state in (JobState.PENDING, JobState.SUBMITTING, JobState.ACCEPTED, JobState.RENDERED)
+        if states.get(state)
+    ]
+    return ", ".join(parts)
+
+
+def sending_estimate(batch: Batch, progress: Progress) -> str:
+    """How long sending the rest takes at the account's pace, or nothing where it is nearly done."""
+    waiting = progress.in_progress_states.get(JobState.PENDING, 0)
+    seconds = pace_seconds(batch.account, waiting)
+    if progress.state != BatchState.RUNNING or seconds < 15:
+        return ""
+    return f"Sending the rest takes {wording.duration(seconds)} at this account's pace."
+
+
+def text_alternative(progress: Progress) -> str:
+    """The segmented bar in words: `812 of 1,284 saved, 6 in progress, 463 waiting, 3 failed`."""
+    counts = progress.counts
+    waiting = progress.in_progress_states.get(JobState.PENDING, 0)
+    parts = [
+        (counts.in_progress - waiting, "in progress"),
+        (waiting, "waiting"),
+        (counts.held, "held"),
+        (counts.failed, "failed"),
+        (counts.cancelled, "cancelled"),
+    ]
+    rest = "".join(f", {number:,} {word}" for number, word in parts if number)
+    return f"{counts.saved:,} of {counts.total:,} saved{rest}"
+
+
+def _running(batch: Batch, progress: Progress) -> str:
+    states = progress.in_progress_states
+    waiting = states.get(JobState.PENDING, 0)
+    at_provider = states.get(JobState.SUBMITTING, 0) + states.get(JobState.ACCEPTED, 0)
+    fetched = states.get(JobState.RENDERED, 0)
+    parts = [f"{at_provider:,} at the provider"] if at_provider else []
+    parts += [f"{fetched:,} being fetched"] if fetched else []
+    if waiting:
+        pace = wording.pace(batch.account.submit_interval_ms)
+        parts.append(f"{waiting:,} waiting for {'its' if waiting == 1 else 'their'} turn at {pace}")
+    sentence = f"Rendering: {', '.join(parts)}."
+    if progress.counts.held:
+        sentence += f" {progress.counts.held:,} held."
+    return sentence
+
+
+def _wait(count: int) -> str:
+    return f"{wording.documents(count)} wait{'s' if count == 1 else ''}"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a start would do: how many documents it sends, how long that takes at least, and the price where known."""
+
+    renders: int
+    duration: str
+    cost: str
+
+
+def estimate(account: ProviderAccount, renders: int) -> Estimate:
+    cost = ""
+    if account.price_per_job is not None:
+        cost = f"{_money(account.price_per_job * renders)} {account.price_currency}".strip()
+    return Estimate(renders, wording.duration(pace_seconds(account, renders)), cost)
+
+
+def pace_seconds(account: ProviderAccount, count: int) -> float:
+    """Seconds that an account needs to send this many documents; its slowest limit decides."""
+    after_the_first = max(0, count - account.submit_burst)
+    limits = [after_the_first * account.submit_interval_ms / 1000]
+    limits += [max(0, count - most) / most * seconds for most, seconds in account.submit_windows]
+    return max(limits)
+
+
+def _money(amount: Decimal) -> str:
+    return f"{amount:,.2f}" if amount >= Decimal("0.10") or not amount else f"{amount:.4f}"

@@ -1,0 +1,96 @@
+// What every page can do with scripts: keyboard, drop zone, buttons that say they are busy, the reader's own time.
+// Every page works without this file.
+(() => {
+  "use strict";
+  document.documentElement.classList.add("js");
+
+  const typing = (element) => element.matches("input, textarea, select, [contenteditable]");
+
+  const rows = () => [...document.querySelectorAll("tbody .row-link")];
+
+  function step(direction) {
+    const links = rows();
+    if (!links.length) return;
+    const now = links.indexOf(document.activeElement);
+    const next = now < 0 ? (direction > 0 ? 0 : links.length - 1) : now + direction;
+    links[Math.max(0, Math.min(links.length - 1, next))].focus();
+  }
+
+  const keys = {
+    "/": () => document.querySelector("[data-search]")?.focus(),
+    "n": () => { location.href = "/new/"; },
+    "r": () => location.reload(),
+    "j": () => step(1),
+    "k": () => step(-1),
+    "?": () => document.getElementById("help")?.showModal(),
+  };
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (event.key === "Escape") {
+      document.querySelectorAll("details.menu[open]").forEach((menu) => { menu.open = false; menu.querySelector("summary").focus(); });
+      if (typing(event.target)) event.target.blur();
+      return;
+    }
+    if (typing(event.target) || document.querySelector("dialog[open]")) return;
+    const action = keys[event.key];
+    if (action && document.getElementById("help")) {
+      event.preventDefault();
+      action();
+    }
+  });
+
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-help]")) document.getElementById("help").showModal();
+    document.querySelectorAll("details.menu[open]").forEach((menu) => {
+      if (!menu.contains(event.target)) menu.open = false;
+    });
+  });
+
+  // A form is sent once: the button says so and further presses do nothing. Back brings it to life again.
+  document.addEventListener("submit", (event) => {
+    const button = event.target.querySelector("button[data-busy]");
+    if (!button) return;
+    if (button.getAttribute("aria-busy") === "true") {
+      event.preventDefault();
+      return;
+    }
+    button.dataset.words = button.textContent;
+    button.setAttribute("aria-busy", "true");
+    button.textContent = button.dataset.busy;
+  });
+  window.addEventListener("pageshow", () => {
+    document.querySelectorAll("button[aria-busy]").forEach((button) => {
+      button.removeAttribute("aria-busy");
+      button.textContent = button.dataset.words;
+    });
+  });
+
+  const zone = document.querySelector("[data-drop]");
+  if (zone) {
+    const input = zone.querySelector("input[type=file]");
+    const chosen = zone.querySelector("[data-chosen]");
+    const size = (bytes) => bytes < 1e3 ? `${bytes} bytes` : bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
+    const show = () => {
+      const file = input.files[0];
+      chosen.textContent = file ? `${file.name}, ${size(file.size)}` : "";
+    };
+    input.addEventListener("change", show);
+    for (const kind of ["dragenter", "dragover"]) zone.addEventListener(kind, () => zone.classList.add("is-over"));
+    for (const kind of ["dragleave", "drop"]) zone.addEventListener(kind, () => zone.classList.remove("is-over"));
+    // A file that misses the zone must not replace the page.
+    for (const kind of ["dragover", "drop"]) {
+      document.addEventListener(kind, (event) => { if (event.target !== input) event.preventDefault(); });
+    }
+    show();
+  }
+
+  const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  document.addEventListener("mouseover", (event) => {
+    const time = event.target.closest?.("time[datetime]");
+    if (time && !time.dataset.local) {
+      time.dataset.local = "yes";
+      time.title = `${time.title}\n${local.format(new Date(time.dateTime))} here`;
+    }
+  });
+})();

@@ -1,0 +1,111 @@
+"""Small pieces of markup that many templates share: badge, bar, time, icon. No query, no decision about state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+from django.templatetags.static import static
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from batches import sentences, wording
+from batches.models import JobState
+from batches.selectors import Progress
+
+register = template.Library()
+
+register.filter("size", wording.size)
+register.filter("masked", wording.masked)
+register.filter("pace", wording.pace)
+
+BAR_WIDTH = 1000
+#: Three failed of a hundred thousand must still be seen.
+LEAST_SEGMENT = 8
+
+
+@register.filter
+def number(value: int | None) -> str:
+    """`1,284`; an en dash for what is not known."""
+    return "–" if value is None else f"{value:,}"
+
+
+@register.filter
+def hold_advice(reason: str) -> str:
+    """What a person can do about a held account."""
+    return wording.HOLD_WHAT_TO_DO.get(reason, "")
+
+
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    """A drawing of `static/batches/icons.svg`. It never carries meaning alone, so it is hidden from screen readers."""
+    return format_html(
+        '<svg class="icon" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
+        static("batches/icons.svg"),
+        name,
+    )
+
+
+@register.simple_tag
+def when(instant: datetime | None) -> SafeString:
+    """A point in time: `2 Mar 09:12` in UTC; the script adds the reader's own time as a hint."""
+    if instant is None:
+        return format_html("{}", "–")
+    utc = instant.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{} {}</time>',
+        utc.isoformat(timespec="milliseconds"),
+        f"{utc:%Y-%m-%d %H:%M:%S}",
+        f"{utc.day} {utc:%b}",
+        f"{utc:%H:%M}",
+    )
+
+
+@register.simple_tag
+def moment(instant: datetime) -> SafeString:
+    """A point of a timeline, to the second: `2 Mar 09:12:41`."""
+    utc = instant.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{} {}</time>',
+        utc.isoformat(timespec="milliseconds"),
+        f"{utc:%Y-%m-%d %H:%M:%S}.{utc.microsecond // 1000:03}",
+        f"{utc.day} {utc:%b}",
+        f"{utc:%H:%M:%S}",
+    )
+
+
+@dataclass(frozen=True)
+class Segment:
+    colour: str
+    x: float
+    width: float
+
+
+@register.inclusion_tag("batches/_bar.html")
+def bar(progress: Progress) -> dict[str, Any]:
+    """The segmented bar of a batch with its text alternative."""
+    return {"segments": segments(progress), "words": sentences.text_alternative(progress), "width": BAR_WIDTH}
+
+
+def segments(progress: Progress) -> list[Segment]:
+    """The bar's parts from left to right; what exists is at least `LEAST_SEGMENT` wide, and all fill `BAR_WIDTH`."""
+    counts = progress.counts
+    waiting = progress.in_progress_states.get(JobState.PENDING, 0)
+    parts = [
+        ("saved", counts.saved),
+        ("failed", counts.failed),
+        ("stopped", counts.cancelled),
+        ("moving", counts.in_progress - waiting),
+        ("held", counts.held),
+        ("waiting", waiting),
+    ]
+    present = [(colour, count) for colour, count in parts if count]
+    free = BAR_WIDTH - LEAST_SEGMENT * len(present)
+    drawn, x = [], 0.0
+    for colour, count in present:
+        width = LEAST_SEGMENT + free * count / counts.total
+        drawn.append(Segment(colour, round(x, 1), round(width, 1)))
+        x += width
+    return drawn

@@ -1,0 +1,52 @@
+"""Who asks, and what they may see: the first lines of every view. What somebody may not see does not exist (404)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest
+from django.utils import timezone
+
+from batches import selectors
+from batches.engine import audit
+from batches.models import Batch, Document, Workspace
+
+
+class SignedInRequest(HttpRequest):
+    """A request behind `login_required`, for type checking."""
+
+    user: User
+
+
+def batch_or_404(user: User, public_id: str) -> Batch:
+    batch = selectors.visible_batches(user).select_related("created_by").filter(public_id=public_id).first()
+    if batch is None:
+        raise Http404("No such batch.")
+    return batch
+
+
+def document_or_404(user: User, public_id: str) -> Document:
+    visible = Document.objects.filter(workspace__in=selectors.visible_workspaces(user))
+    document = visible.select_related("workspace", "current_version").filter(public_id=public_id).first()
+    if document is None:
+        raise Http404("No such document.")
+    return document
+
+
+def may_write(user: User, workspace: Workspace) -> bool:
+    return selectors.writable_workspaces(user).filter(pk=workspace.pk).exists()
+
+
+def record(request: SignedInRequest, action: str, subject: str, workspace: Workspace, **facts: Any) -> None:
+    """Write down who did this, from where."""
+    audit.record(
+        action,
+        subject=subject,
+        workspace=workspace,
+        actor=request.user,
+        actor_words=request.user.get_username(),
+        from_where=request.META.get("REMOTE_ADDR", ""),
+        now=timezone.now(),
+        facts=facts,
+    )

@@ -1,0 +1,198 @@
+"""The batch list and the batch page, each with the fragment that keeps it live without moving its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from batches import listings, selectors, sentences, wording
+from batches.models import Batch
+from batches.views import problems, rows
+from batches.views.access import SignedInRequest, batch_or_404
+from batches.wording import Group
+
+Q_MOST = 200
+NOTHING_NEW = 204  # htmx swaps nothing
+LIST_POLL_SECONDS = 3
+
+
+@dataclass(frozen=True)
+class Tab:
+    """One choice of a filter: its address, its count where it has one, its colour where it has one."""
+
+    key: str
+    label: str
+    url: str
+    is_current: bool
+    count: int | None = None
+    colour: str = ""
+    meaning: str = ""
+
+
+def _search(request: HttpRequest) -> str:
+    return request.GET.get("q", "").strip()[:Q_MOST]
+
+
+def _with(path: str, **parameters: str) -> str:
+    """`path` with those parameters that say something."""
+    query = urlencode({name: value for name, value in parameters.items() if value})
+    return f"{path}?{query}" if query else path
+
+
+# --- batch list -----------------------------------------------------------------------------------------------------
+
+
+@login_required
+@require_safe
+def batch_list(request: SignedInRequest) -> HttpResponse:
+    path, q = reverse("batches:batch_list"), _search(request)
+    view = request.GET.get("view", "") if request.GET.get("view") in listings.BATCH_VIEWS else ""
+    page = listings.batches_page(
+        request.user, view=view, q=q, after=request.GET.get("after", ""), before=request.GET.get("before", "")
+    )
+    context = {
+        "page": page,
+        "q": q,
+        "view": view,
+        "tabs": [
+            Tab(key, words, _with(path, view=key, q=q), key == view) for key, words in listings.BATCH_VIEWS.items()
+        ],
+        "newer": _with(path, view=view, q=q, before=page.before) if page.before else "",
+        "older": _with(path, view=view, q=q, after=page.after) if page.after else "",
+        "is_filtered": bool(q or view),
+        "held_accounts": listings.held_accounts_of(request.user),
+        "alerts": listings.open_alerts(request.user),
+        "may_start": selectors.writable_workspaces(request.user).exists(),
+        "shows_workspace": selectors.visible_workspaces(request.user).count() > 1,
+        "is_live": any(row.progress.state not in wording.ENDED_STATES for row in page.rows),
+        "live_url": reverse("batches:batch_list_live"),
+        "poll_seconds": LIST_POLL_SECONDS,
+        "nav": "batches",
+    }
+    return render(request, "batches/batch_list.html", context)
+
+
+@login_required
+@require_safe
+def batch_list_live(request: SignedInRequest) -> HttpResponse:
+    """The rows that changed since the page drew them, in place; the page says which it shows."""
+    drawn = rows.shown(request.GET.get("rows", ""))
+    now = listings.batch_rows(request.user, drawn)
+    changed = rows.changed(now, drawn)
+    is_live = any(row.progress.state not in wording.ENDED_STATES for row in now)
+    if is_live and not changed:
+        return HttpResponse(status=NOTHING_NEW)
+    context = {
+        "rows": changed,
+        "is_live": is_live,
+        "shows_workspace": selectors.visible_workspaces(request.user).count() > 1,
+    }
+    return render(request, "batches/batch_list_live.html", context)
+
+
+# --- batch page -----------------------------------------------------------------------------------------------------
+
+
+@login_required
+@require_safe
+def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
+    batch = batch_or_404(request.user, public_id)
+    group, q = _filter(request), _search(request)
+    page = listings.items_page(
+        batch, group=group, q=q, after=_position(request.GET.get("after")), before=_position(request.GET.get("before"))
+    )
+    path = reverse("batches:batch_detail", args=[batch.public_id])
+    context = _batch_context(batch, group=group, q=q) | {
+        "page": page,
+        "previous": _with(path, state=group, q=q, before=page.before) if page.before else "",
+        "next": _with(path, state=group, q=q, after=page.after) if page.after else "",
+    }
+    context |= {
+        "causes": listings.causes(batch) if context["progress"].needs_attention else [],
+        "last_position": page.rows[-1].position if page.rows else None,
+        "plan_words": problems.plan_words(batch.report.get("summary", {})),
+        "warnings": problems.presented(batch.report.get("warnings", [])),
+    }
+    return render(request, "batches/batch_detail.html", context)
+
+
+@login_required
+@require_safe
+def batch_live(request: SignedInRequest, public_id: str) -> HttpResponse:
+    """What changed on the batch page: summary, notices, and the rows that the page shows, each in its place."""
+    batch = batch_or_404(request.user, public_id)
+    context = _batch_context(batch, group=_filter(request), q=_search(request))
+    drawn = rows.shown(request.GET.get("rows", ""))
+    changed = rows.changed(listings.items_at(batch, rows.positions(drawn)), drawn)
+    has_new_notices = request.GET.get("notices", "") != context["notices_revision"]
+    if request.GET.get("summary", "") == context["summary_revision"] and not changed and not has_new_notices:
+        return HttpResponse(status=NOTHING_NEW)
+    context |= {"changed_rows": changed, "has_new_notices": has_new_notices, "is_fragment": True}
+    context["changed_count"] = _changed_count(context, changed, _position(request.GET.get("matching")))
+    if has_new_notices:
+        context["causes"] = listings.causes(batch) if context["progress"].needs_attention else []
+    return render(request, "batches/batch_live.html", context)
+
+
+def _changed_count(context: dict[str, Any], changed: list[listings.ItemRow], matched: int | None) -> int:
+    """How many rows a filtered list would gain or lose if it were drawn anew; it is never redrawn by itself."""
+    if not context["group"]:
+        return 0
+    left = sum(1 for row in changed if row.group != context["group"])
+    return left + max(0, context["matching"] - matched) if matched is not None else left
+
+
+def _filter(request: HttpRequest) -> str:
+    wanted = request.GET.get("state", "")
+    return wanted if wanted in Group.values else ""
+
+
+def _position(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 9 else None
+
+
+def _batch_context(batch: Batch, *, group: str, q: str) -> dict[str, Any]:
+    """What the page and its live fragment both show of a batch."""
+    progress = selectors.progress(batch)
+    counts = progress.counts
+    held = list(selectors.held_accounts(batch)) if counts.held else []
+    sentence = sentences.status_sentence(batch, progress, held)
+    tabs = _tabs(batch, progress, group=group, q=q)
+    current = next(tab for tab in tabs if tab.is_current)
+    return {
+        "batch": batch,
+        "progress": progress,
+        "badge": wording.BATCH_BADGES[progress.state],
+        "sentence": sentence,
+        "breakdown": sentences.breakdown(progress),
+        "estimate": sentences.sending_estimate(batch, progress),
+        "attention": sentences.attention_sentence(progress),
+        "held_accounts": held,
+        "tabs": tabs,
+        "current": current,
+        "matching": current.count,
+        "live_url": _with(reverse("batches:batch_live", args=[batch.public_id]), state=group, q=q),
+        "group": group,
+        "q": q,
+        "is_live": progress.state not in wording.ENDED_STATES,
+        # A batch of 100,000 takes about 0.2 s to count, so large ones are asked less often.
+        "poll_seconds": 2 if counts.total <= 5000 else 5,
+        "summary_revision": listings.digest(progress, sentence),
+        "notices_revision": listings.digest(progress.attention_count, [account.pk for account in held]),
+    }
+
+
+def _tabs(batch: Batch, progress: selectors.Progress, *, group: str, q: str) -> list[Tab]:
+    path, numbers = reverse("batches:batch_detail", args=[batch.public_id]), progress.counts.as_dict()
+    tabs = [Tab("", "All", _with(path, q=q), not group, numbers["total"])]
+    for key, badge in wording.GROUP_BADGES.items():
+        url = _with(path, state=key, q=q)
+        tabs.append(Tab(key, badge.label, url, key == group, numbers[key], badge.colour, badge.meaning))
+    return tabs

@@ -1,0 +1,116 @@
+"""The document page: what happened to one document, its versions, its evidence, and its PDF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from django.conf import settings
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.decorators.clickjacking import xframe_options_sameorigin
+from django.views.decorators.http import require_POST, require_safe
+
+from batches import documents, filenames, listings, storage, wording
+from batches.models import Artifact, Document, Submission
+from batches.views.access import SignedInRequest, document_or_404, may_write, record
+
+COPY_BYTES = 256 * 1024
+NOTHING_NEW = 204
+#: The PDF is data from outside: it gets no scripts, no forms and no origin, even if a browser took it for a page.
+PDF_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
+
+
+@login_required
+@require_safe
+def document_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
+    document = document_or_404(request.user, public_id)
+    return render(request, "batches/document_detail.html", _context(request, document, request.GET.get("version")))
+
+
+@login_required
+@require_safe
+def document_live(request: SignedInRequest, public_id: str) -> HttpResponse:
+    document = document_or_404(request.user, public_id)
+    context = _context(request, document, request.GET.get("version"))
+    if request.GET.get("summary", "") == context["summary_revision"]:
+        return HttpResponse(status=NOTHING_NEW)
+    return render(request, "batches/document_live.html", context | {"is_fragment": True})
+
+
+@login_required
+@require_POST
+def document_reveal(request: SignedInRequest, public_id: str) -> HttpResponse:
+    """Show a provider job id whole, which at RelayPDF fetches the file without a key: a right of its own, written
+    down."""
+    document = document_or_404(request.user, public_id)
+    if not may_write(request.user, document.workspace):
+        raise PermissionDenied("The provider's job id fetches the file, so only operators may see it.")
+    key = request.POST.get("submission", "")
+    submission = get_object_or_404(
+        Submission.objects.select_related("job__version"),
+        pk=int(key) if key.isascii() and key.isdigit() and len(key) < 18 else 0,
+        job__version__document=document,
+        provider_job_id__isnull=False,
+    )
+    subject = f"document {document.public_id} submission {submission.sequence}"
+    record(request, "reveal_provider_job", subject, document.workspace)
+    context = _context(request, document, str(submission.job.version.number))
+    return render(request, "batches/document_detail.html", context | {"revealed": submission.pk})
+
+
+def _context(request: SignedInRequest, document: Document, wanted: str | None) -> dict[str, Any]:
+    number = int(wanted) if wanted and wanted.isascii() and wanted.isdigit() and len(wanted) <= 9 else None
+    history = documents.history(document, number=number)
+    if history is None:
+        raise Http404("No such version.")
+    job = history.job
+    return {
+        "document": document,
+        "history": history,
+        "badge": wording.JOB_BADGES[job.state],
+        "what_to_do": wording.WHAT_TO_DO.get(job.failure_class, ""),
+        "may_reveal": may_write(request.user, document.workspace),
+        "is_live": not history.is_at_rest,
+        "poll_seconds": 2,
+        "live_url": f"{reverse('batches:document_live', args=[document.public_id])}?version={history.version.number}",
+        "summary_revision": listings.digest(job.state, job.state_changed_at, len(history.timeline), job.account.health),
+    }
+
+
+@login_required
+@require_safe
+@xframe_options_sameorigin
+def document_pdf(request: SignedInRequest, public_id: str, number: int) -> HttpResponseBase:
+    """The stored PDF of one version, to look at or, with `?download`, to keep."""
+    document = document_or_404(request.user, public_id)
+    artifact = get_object_or_404(
+        Artifact.objects.select_related("version"), version__document=document, version__number=number
+    )
+    if artifact.local_deleted_at is not None:
+        raise Http404("The stored file was deleted by retention.")
+    try:
+        file = storage.open_store(settings.STORAGE_URL).open(artifact.storage_key)
+    except storage.ObjectMissing as error:
+        raise Http404("The stored file is missing from storage.") from error
+    is_download = "download" in request.GET
+    subject = f"document {document.public_id} v{number}"
+    record(request, "download_pdf" if is_download else "view_pdf", subject, document.workspace)
+    name = filenames.pdf_name(document.business_id, number, artifact.version.filename)
+    response = StreamingHttpResponse(_chunks(file), content_type="application/pdf")
+    response["Content-Length"] = str(artifact.byte_count)
+    response["Content-Disposition"] = filenames.content_disposition(name, inline=not is_download)
+    response["Content-Security-Policy"] = PDF_POLICY
+    response["X-Content-Type-Options"] = "nosniff"
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while chunk := file.read(COPY_BYTES):
+            yield chunk

@@ -1,0 +1,96 @@
+"""What a batch gives to take away: the ZIP, the result manifest, the manifest as it was handed over. All are
+written down."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from batches import archives, filenames, results, storage
+from batches.views.access import SignedInRequest, batch_or_404, record
+
+log = logging.getLogger(__name__)
+
+COPY_BYTES = 256 * 1024
+TYPES = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
+
+
+@login_required
+@require_safe
+def batch_archive(request: SignedInRequest, public_id: str) -> HttpResponseBase:
+    """The ZIP of what is saved now, streamed. Where nothing is, a message instead of an empty archive."""
+    batch = batch_or_404(request.user, public_id)
+    try:
+        archive = archives.build(batch, store=storage.open_store(settings.STORAGE_URL), now=timezone.now())
+    except archives.NothingSaved:
+        messages.info(request, "Nothing of this batch is saved yet, so there is nothing to download.")
+        return redirect("batches:batch_detail", batch.public_id)
+    except storage.StoreError as error:
+        log.warning("no archive of %s: %s", batch.public_id, error)
+        messages.error(request, f"The files cannot be read at the moment. {error.words}")
+        return redirect("batches:batch_detail", batch.public_id)
+    facts = {"documents": archive.document_count, "rows": archive.row_count}
+    record(request, "download_archive", f"batch {batch.public_id}", batch.workspace, **facts)
+    response = _attachment(_logged(archive.chunks, batch.public_id), archive.name, "application/zip")
+    response["Content-Length"] = str(archive.length)
+    return response
+
+
+@login_required
+@require_safe
+def batch_results(request: SignedInRequest, public_id: str, format: str) -> HttpResponseBase:
+    batch = batch_or_404(request.user, public_id)
+    if format not in TYPES:
+        raise Http404("Results come as csv or jsonl.")
+    record(request, "download_results", f"batch {batch.public_id}", batch.workspace, format=format)
+    rows = results.rows(batch)
+    lines = results.csv_lines(results.COLUMNS, rows) if format == "csv" else results.jsonl_lines(rows)
+    name = f"{filenames.safe_stem(batch.name, limit=80)}-results.{format}"
+    return _attachment((line.encode() for line in lines), name, TYPES[format])
+
+
+@login_required
+@require_safe
+def batch_manifest(request: SignedInRequest, public_id: str) -> HttpResponseBase:
+    """The file as it was handed over, byte for byte."""
+    batch = batch_or_404(request.user, public_id)
+    try:
+        file = storage.open_store(settings.STORAGE_URL).open(batch.manifest_key)
+    except storage.ObjectMissing as error:
+        raise Http404("The manifest is missing from storage.") from error
+    record(request, "download_manifest", f"batch {batch.public_id}", batch.workspace)
+
+    def chunks() -> Iterator[bytes]:
+        with file:
+            while chunk := file.read(COPY_BYTES):
+                yield chunk
+
+    response = _attachment(chunks(), batch.manifest_name, "application/octet-stream")
+    response["Content-Length"] = str(batch.manifest_bytes)
+    return response
+
+
+def _attachment(chunks: Iterator[bytes], name: str, content_type: str) -> StreamingHttpResponse:
+    response = StreamingHttpResponse(chunks, content_type=content_type)
+    response["Content-Disposition"] = filenames.content_disposition(name)
+    response["X-Content-Type-Options"] = "nosniff"
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+def _logged(chunks: Iterator[bytes], public_id: str) -> Iterator[bytes]:
+    """Pass the bytes on. What breaks them off reaches the log, and the reader sees a cut download, not a short one."""
+    try:
+        yield from chunks
+    except (archives.ArchiveBroken, storage.StoreError):
+        log.exception("the archive of %s was broken off", public_id)
+        raise

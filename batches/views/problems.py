@@ -1,0 +1,70 @@
+"""Puts a check's answer (features.md 4.3) into what the templates draw: problems with their places, rows by outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PLACES_SHOWN = 50
+ROWS_NAMED = 200
+
+#: Each outcome of a plan in the order of the page: its label and what it means.
+OUTCOMES: Mapping[str, tuple[str, str]] = {
+    "new": ("New", "Made and sent as version 1."),
+    "changed": ("Changed", "Known id with other content: a new version."),
+    "revive": ("Taken up again", "Cancelled before it was ever sent; sent now."),
+    "unchanged": ("Unchanged", "Saved or under way already; nothing is sent."),
+    "attached_failed": ("Failed before", "The same content failed before; nothing is sent."),
+    "attached_deleted": ("Deleted", "Saved before, and its file deleted by retention; nothing is sent."),
+    "invalid": ("Invalid", "Cannot be used; see the errors."),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    count: int
+    label: str
+    meaning: str
+
+
+def outcomes(summary: Mapping[str, int]) -> list[Outcome]:
+    """The rows of a check by what happens to them; outcomes without rows are left out."""
+    return [Outcome(summary[key], *words) for key, words in OUTCOMES.items() if summary.get(key)]
+
+
+def plan_words(summary: Mapping[str, int]) -> str:
+    """`10 new, 2 unchanged`"""
+    return ", ".join(f"{outcome.count:,} {outcome.label.lower()}" for outcome in outcomes(summary))
+
+
+def presented(problems: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Problems with the places that are shown one by one, and the numbers of the rows beyond them."""
+    return [_presented(problem) for problem in problems]
+
+
+def _presented(problem: Mapping[str, Any]) -> dict[str, Any]:
+    places: Sequence[Mapping[str, Any]] = problem.get("places", [])
+    shown = places[:PLACES_SHOWN]
+    named = {place["row"] for place in shown}
+    rest = [row for row in problem["rows"] if row not in named]
+    more = ", ".join(map(str, rest[:ROWS_NAMED])) + (", …" if len(rest) > ROWS_NAMED else "")
+    return {
+        **problem,
+        "where": _where(problem, places),
+        # A single place says nothing that the problem's own words do not say.
+        "places_shown": shown if len(places) > 1 else [],
+        "more_rows": more,
+        "more_count": len(rest),
+    }
+
+
+def _where(problem: Mapping[str, Any], places: Sequence[Mapping[str, Any]]) -> str:
+    """`row 2, line 9`, `14 rows`, `line 3, character 7`, or nothing for the file as a whole."""
+    if len(problem["rows"]) > 1 and len(places) != 1:
+        return f"{len(problem['rows']):,} rows"
+    at = places[0] if places else problem
+    parts = [f"{word} {at[key]}" for word, key in (("row", "row"), ("line", "line")) if at.get(key) is not None]
+    if not places and at.get("character"):
+        parts.append(f"character {at['character']}")
+    return ", ".join(parts)
