@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8787
 EXIT_REFUSED = 2
+SERVER_PRIORITY = -10
 ENGINE_VARIABLE = "SANDBOX_ENGINE"
 _FINISH_SECONDS = 3.0
 # A predecessor that was killed a moment ago may still hold its lock or its port.
@@ -78,6 +79,9 @@ def _serve(options: argparse.Namespace) -> None:
             signal.signal(number, lambda *_: server.stop())
         # The hot path is short; giving way quickly keeps arrival stamps true under many connections.
         sys.setswitchinterval(0.001)
+        with contextlib.suppress(PermissionError):
+            # A stamp is the receiver's word on our pace; where root runs it, it need not queue for a processor.
+            os.setpriority(os.PRIO_PROCESS, 0, SERVER_PRIORITY)
         _greet(sandbox, server)
         try:
             server.serve()

@@ -23,6 +23,10 @@ class Verdict(StrEnum):
     IN_FLIGHT = "in_flight"
 
 
+class KeyConflict(ApiError):
+    """The key is bound to another body, or to a request that has no answer yet."""
+
+
 @dataclass(frozen=True)
 class KeyRecord:
     """What is remembered of a key's first request. `job_status` is None when there is no job."""

@@ -153,10 +153,12 @@ class JobRunner:
         try:
             end = self._made(job)
         except Exception:
-            logger.exception("Job %s could not be rendered for a reason of the sandbox's own", job_id)
-            if self._stopping:
-                return
+            if not self._stopping:
+                logger.exception("Job %s could not be rendered for a reason of the sandbox's own", job_id)
             end = _Failure("internal_error", "The sandbox itself failed; see its log.")
+        if self._stopping and isinstance(end, _Failure):
+            # The renderer was taken away, which says nothing about the document: the next start takes it up again.
+            return
         with self._changed:
             self._finish_when_due(job, end)
 

@@ -21,6 +21,7 @@ _OUTCOMES = {
     "rate_limited": "rate_limited",
     "refused": "refused",
     "faults": "fault",
+    "unauthorized": "unauthorized",
 }
 
 

@@ -32,7 +32,12 @@ def _route(sandbox: Sandbox, request: Request) -> Answer:
     if path.startswith("/v1/files/") and method in ("GET", "HEAD"):
         return files.download(sandbox, path.removeprefix("/v1/files/"))
     if path.startswith("/v1/"):
-        return _v1(sandbox, _authenticated(sandbox, request), request)
+        name = _account_of(sandbox, request)
+        if name is not None:
+            return _v1(sandbox, name, request)
+        if (method, path) == ("POST", "/v1/pdf"):
+            submission.record_stranger(sandbox, request)
+        raise ApiError(401, "unauthorized", "The API key is missing or not recognised.")
     raise not_found(f"There is no route {path[:80]!r}.")
 
 
@@ -81,10 +86,7 @@ def _poll(sandbox: Sandbox, name: str, job_id: str, request: Request) -> Answer:
     return spoiling.polled(struck, answer, now=sandbox.clock.system_now())
 
 
-def _authenticated(sandbox: Sandbox, request: Request) -> str:
-    """The account of the request's key. Raises ApiError (401)."""
+def _account_of(sandbox: Sandbox, request: Request) -> str | None:
+    """The account that the request's key opens, if any."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    name = sandbox.switches.account.api_keys.get(key.strip()) if scheme.lower() == "bearer" else None
-    if name is None:
-        raise ApiError(401, "unauthorized", "The API key is missing or not recognised.")
-    return name
+    return sandbox.switches.account.api_keys.get(key.strip()) if scheme.lower() == "bearer" else None

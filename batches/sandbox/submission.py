@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from batches.sandbox import answers, arrivals, files, idempotency, pdf_answers, source, spoiling, wallet
 from batches.sandbox.answers import Answer, ApiError
 from batches.sandbox.faults import Facts, Rule
-from batches.sandbox.idempotency import KeyRecord, Verdict
+from batches.sandbox.idempotency import KeyConflict, KeyRecord, Verdict
 from batches.sandbox.service import Sandbox
 from batches.sandbox.source import Submission
 from batches.sandbox.store import Row, Transaction
+from batches.sandbox.wallet import OutOfFunds
 from batches.sandbox.wire import Request
 
 # Refusals that a stored key may stand for; others (auth, money, limits) say nothing about the request itself.
@@ -69,6 +70,15 @@ def submit(sandbox: Sandbox, account: str, request: Request) -> Answer:
     return _answer(sandbox, caller, submission, decision, request, struck)
 
 
+def record_stranger(sandbox: Sandbox, request: Request) -> None:
+    """Record a submission that came without an accepted key."""
+    body_sha256 = hashlib.sha256(request.body).hexdigest()
+    key = request.headers.get("idempotency-key")
+    number = arrivals.begin(sandbox.store, request.arrival, account=None, key=key, body_sha256=body_sha256)
+    with sandbox.store.write() as tx:
+        arrivals.decided(tx, number, "unauthorized", status=401, job_id=None)
+
+
 def _checked(sandbox: Sandbox, caller: _Caller, request: Request) -> tuple[_Caller, Submission]:
     """The submission as far as it can be judged alone. The caller loses a key that is not honoured."""
     switches = sandbox.switches
@@ -104,7 +114,7 @@ def _decide(sandbox: Sandbox, caller: _Caller, submission: Submission, body: byt
         record, job = _remembered(tx, caller, now=now)
         verdict = idempotency.judge(record, digest, switches, now=now)
         if verdict is Verdict.CONFLICT:
-            raise ApiError(
+            raise KeyConflict(
                 switches.conflict_status,
                 switches.conflict_code,
                 "This Idempotency-Key was used with another request body.",
@@ -112,7 +122,7 @@ def _decide(sandbox: Sandbox, caller: _Caller, submission: Submission, body: byt
         if verdict is Verdict.STORED_REFUSAL:
             raise _stored_refusal(tx, caller)
         if verdict is Verdict.IN_FLIGHT and switches.in_flight == "refused":
-            raise ApiError(
+            raise KeyConflict(
                 switches.in_flight_status,
                 switches.in_flight_code,
                 "A request with this Idempotency-Key is still being processed.",
@@ -166,7 +176,7 @@ def _accept(
     stuck = any(rule.action == "stuck" for rule in plan)
     failure = next((rule for rule in plan if rule.action == "fail"), None)
     least = switches.jobs.min_seconds
-    dice = random.Random(f"{switches.seed}/{job_id}")  # noqa: S311  # a duration, not a secret
+    dice = random.Random(f"{switches.seed}/{caller.body_sha256}")  # noqa: S311  # a duration, not a secret
     least += dice.random() * max(0.0, switches.jobs.max_seconds - least)
     least += sum(rule.number("seconds", 0) for rule in plan if rule.action in ("take", "fail"))
     planned = None
@@ -257,26 +267,25 @@ def _record_refusal(sandbox: Sandbox, caller: _Caller, body: bytes, error: ApiEr
     """Record a refusal; bind the key to it where refusals are stored; tell an empty wallet's owner once."""
     switches = sandbox.switches.idempotency
     outcome = "rate_limited" if error.status == 429 else "refused"
-    if error.code in (switches.conflict_code, switches.in_flight_code):
+    if isinstance(error, KeyConflict):
         outcome = "conflict"
+    now = sandbox.clock.now()
     with sandbox.store.write() as tx:
         arrivals.decided(tx, caller.arrival, outcome, status=error.status, job_id=None)
         if caller.key is not None and switches.refusals == "stored" and error.status in _DEFINITE:
             refusal = json.dumps({"status": error.status, "code": error.code, "message": error.message})
             tx.execute(
+                "DELETE FROM keys WHERE account = ? AND key = ? AND first_at <= ?",
+                (caller.account, caller.key, now - switches.retention_seconds),
+            )
+            tx.execute(
                 "INSERT OR IGNORE INTO keys (account, key, digest, first_at, answering, refusal)"
                 " VALUES (?, ?, ?, ?, 0, ?)",
-                (
-                    caller.account,
-                    caller.key,
-                    source.digest(body, switches.compare),
-                    sandbox.clock.now(),
-                    refusal,
-                ),
+                (caller.account, caller.key, source.digest(body, switches.compare), now, refusal),
             )
-        if error.status == 402 and wallet.ran_empty(tx, caller.account):
+        if isinstance(error, OutOfFunds) and wallet.ran_empty(tx, caller.account):
             sandbox.deliveries.announce_wallet(tx, caller.account, "wallet.payment_required")
-    if error.status == 402:
+    if isinstance(error, OutOfFunds):
         sandbox.deliveries.wake()
 
 

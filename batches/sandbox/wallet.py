@@ -13,6 +13,10 @@ from batches.sandbox.store import Row, Transaction
 from batches.sandbox.switches import AccountSwitches
 
 
+class OutOfFunds(ApiError):
+    """The wallet does not cover the next job: 402 `payment_required`."""
+
+
 def price(seconds: float, switches: AccountSwitches) -> int:
     """The price of a job that kept the renderer busy for `seconds`."""
     return math.ceil(round(switches.price_per_job_microdollars + switches.price_per_second_microdollars * seconds, 3))
@@ -47,7 +51,7 @@ def require_funds(tx: Transaction, account: str, switches: AccountSwitches, ceil
         )
     (held,) = tx.execute("SELECT count(*) FROM jobs WHERE status = 'processing' AND account = ?", (account,)).fetchone()
     if row["balance_microdollars"] < base * (held + 1) or row["balance_microdollars"] <= 0:
-        raise ApiError(402, "payment_required", "No prepaid funds are left. Top up the wallet to go on.")
+        raise OutOfFunds(402, "payment_required", "No prepaid funds are left. Top up the wallet to go on.")
     return lowest
 
 

@@ -50,6 +50,18 @@ def test_ledger_tells_what_happened(sandbox: SandboxProcess) -> None:
 
 
 @PROCESSES
+def test_submissions_without_an_accepted_key_are_recorded_too(sandbox: SandboxProcess) -> None:
+    body = {"html": "<p>x</p>"}
+    assert call(sandbox, "POST", "/v1/pdf", body, key=None, headers={"Idempotency-Key": "k"}).status == 401
+    assert call(sandbox, "POST", "/v1/pdf", body, key="pdf_live_wrong").status == 401
+    first, second = sandbox.arrivals()
+    assert (first["status"], first["outcome"], first["idempotency_key"]) == (401, "unauthorized", "k")
+    assert second["account"] is None
+    totals = sandbox.ledger()["totals"]
+    assert (totals["received"], totals["unauthorized"], totals["refused"]) == (2, 2, 0)
+
+
+@PROCESSES
 def test_ignored_options_and_fields_are_listed_as_warnings(sandbox: SandboxProcess) -> None:
     job_id = submit(sandbox, metadata={"a": 1}, options={"headerTemplate": "<b>x</b>", "waitUntil": "load"}).json()[
         "id"

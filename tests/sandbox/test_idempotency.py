@@ -93,6 +93,8 @@ def test_another_body_under_the_same_key_conflicts(sandbox: SandboxProcess, stat
     assert (other.status, other.code) == (status, code)
     totals = sandbox.ledger()["totals"]
     assert (totals["conflicts"], totals["jobs"]) == (1, 1)
+    submit(sandbox, "")
+    assert sandbox.ledger()["totals"]["conflicts"] == 1
 
 
 def test_bodies_are_compared_byte_for_byte_or_as_json(sandbox: SandboxProcess) -> None:

@@ -63,6 +63,19 @@ def test_money_switches_clock_and_counters_survive_kill(own_sandbox: SandboxProc
     sandbox.stop()
 
 
+def test_stopping_in_the_middle_of_a_render_fails_no_job(tmp_path: Path) -> None:
+    sandbox = start_sandbox(tmp_path)
+    table = "<table>" + "<tr><td>cell</td><td>cell</td></tr>" * 4_000 + "</table>"
+    ids = [submit(sandbox, table + str(number)).json()["id"] for number in range(3)]
+    sandbox.stop()
+    sandbox.restart()
+    ledger = sandbox.wait_for_jobs(3, timeout=60)
+    assert [job["id"] for job in ledger["jobs"]] == ids
+    assert ledger["totals"]["jobs_failed"] == 0
+    sandbox.stop()
+    assert "Traceback" not in sandbox.log()
+
+
 def test_no_file_of_the_state_is_called_pdf(own_sandbox: SandboxProcess) -> None:
     submit(own_sandbox, filename="invoice.pdf")
     own_sandbox.wait_for_jobs(1)

@@ -27,12 +27,13 @@ def main(control_descriptor: int, parent_pid: int, readable: list[str]) -> None:
     `readable` are the folders that rendering may read once everything is loaded.
     """
     fences.die_with_parent(parent_pid)
+    # A signal to the whole group is the parent's to act on: a child that died of it would look like a bad document.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Children are reaped by the kernel; the parent learns of a death by the end of the socket.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with contextlib.suppress(OSError):
-        os.nice(NICENESS)
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     os.chdir("/")
     network = fences.leave_network()
     covered = child.warm_up()
