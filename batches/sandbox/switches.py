@@ -76,10 +76,10 @@ class JobSwitches:
     accepted_word: str = "processing"
     waiting_word: str = "processing"
     running_word: str = "processing"
-    sync_wait_seconds: float = 60.0
+    sync_wait_seconds: float = 90.0
     unknown_fields: Literal["ignored", "refused"] = "ignored"
-    wall_seconds: float = 30.0
-    cpu_seconds: int = 20
+    wall_seconds: float = 60.0
+    cpu_seconds: int = 30
     memory_mib: int = 1536
     output_mib: int = 64
     pages: int = 5000

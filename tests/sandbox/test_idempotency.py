@@ -71,10 +71,11 @@ def test_replay_gives_the_same_id_and_bills_once(sandbox: SandboxProcess) -> Non
 
 
 def test_replay_may_answer_with_the_finished_job(sandbox: SandboxProcess) -> None:
-    sandbox.configure(idempotency={"replay": "completed_body"}, jobs={"min_seconds": 0.5})
+    sandbox.configure(idempotency={"replay": "completed_body"}, jobs={"min_seconds": 1000})
     first = submit(sandbox, idempotency_key="k")
     early = submit(sandbox, idempotency_key="k")
     assert (early.status, early.json()["id"]) == (202, first.json()["id"])
+    sandbox.advance_clock(1001)
     sandbox.wait_for_jobs(1)
     late = submit(sandbox, idempotency_key="k")
     assert late.status == 200
@@ -139,20 +140,21 @@ def _submit_twice_while_answering(sandbox: SandboxProcess, **fields: Any) -> lis
 
 
 def test_in_flight_is_recognised_or_refused(sandbox: SandboxProcess) -> None:
-    slow = {"when": {"times": 1}, "do": "slow_after_acceptance", "seconds": 1}
-    sandbox.configure(faults=[slow])
+    slow = {"when": {"times": 1}, "do": "slow_after_acceptance"}
+    sandbox.configure(faults=[{**slow, "seconds": 0.5}])
     assert _submit_twice_while_answering(sandbox) == [202, 202]
     sandbox.reset()
-    sandbox.configure(faults=[slow], idempotency={"in_flight": "refused", "in_flight_status": 425})
+    sandbox.configure(faults=[{**slow, "seconds": 2}], idempotency={"in_flight": "refused", "in_flight_status": 425})
     assert _submit_twice_while_answering(sandbox) == [202, 425]
     assert submit(sandbox, idempotency_key="k").status == 202
     assert sandbox.ledger()["totals"]["jobs"] == 1
 
 
 def test_in_flight_may_last_until_the_job_has_finished(sandbox: SandboxProcess) -> None:
-    sandbox.configure(jobs={"min_seconds": 0.5}, idempotency={"in_flight": "refused", "in_flight_until": "finished"})
+    sandbox.configure(jobs={"min_seconds": 1000}, idempotency={"in_flight": "refused", "in_flight_until": "finished"})
     submit(sandbox, idempotency_key="k")
     assert submit(sandbox, idempotency_key="k").code == "idempotency_conflict"
+    sandbox.advance_clock(1001)
     sandbox.wait_for_jobs(1)
     assert submit(sandbox, idempotency_key="k").status == 202
 

@@ -70,10 +70,12 @@ def set_up(folder: Path) -> FontSetup:
 
 def _cache_folder(fallback: Path) -> Path:
     """A folder for fontconfig's index: shared by the user's sandboxes where that can be written."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    shared = Path(base) / "relaypdf-sandbox" / "fontconfig"
+    own = fallback / "fontconfig"
     try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+        shared = Path(base) / "relaypdf-sandbox" / "fontconfig"
         shared.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return fallback / "fontconfig"
-    return shared if os.access(shared, os.W_OK) else fallback / "fontconfig"
+    except (OSError, RuntimeError):
+        # No home, or one that can't be written.
+        return own
+    return shared if os.access(shared, os.W_OK) else own

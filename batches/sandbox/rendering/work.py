@@ -22,8 +22,8 @@ MIB = 1 << 20
 class RenderLimits:
     """What one document may use up. Seconds, bytes and pages."""
 
-    wall_seconds: float = 30.0
-    cpu_seconds: int = 20
+    wall_seconds: float = 60.0
+    cpu_seconds: int = 30
     memory_bytes: int = 1536 * MIB
     output_bytes: int = 64 * MIB
     pages: int = 5000

@@ -35,8 +35,9 @@ def main(control_descriptor: int, parent_pid: int, readable: list[str]) -> None:
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     os.chdir("/")
-    network = fences.leave_network()
+    # First everything is loaded (which may write the index of fonts), then the doors close.
     covered = child.warm_up()
+    network = fences.leave_network()
     files = fences.leave_files([Path(folder) for folder in readable])
     control = socket.socket(fileno=control_descriptor)
     control.sendall(Fences(network=network, files=files).as_byte())
