@@ -9,6 +9,7 @@ import contextlib
 import os
 import secrets
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -16,6 +17,45 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import environ
 from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
+
+#: Every variable that means something to this project; beside them only boto3's own are read.
+VARIABLES = (
+    "ALLOWED_HOSTS",
+    "BEHIND_HTTPS_PROXY",
+    "CLUSTER_DRAIN_SECONDS",
+    "CLUSTER_HEARTBEAT_SECONDS",
+    "CLUSTER_WORKERS",
+    "CSRF_TRUSTED_ORIGINS",
+    "DATABASE_URL",
+    "DATA_DIR",
+    "DEBUG",
+    "FIELD_KEYS",
+    "FIRST_PASSWORD",
+    "LOG_LEVEL",
+    "MAX_UPLOAD_BYTES",
+    "QUEUE_BROKER",
+    "RELAYPDF_API_KEY",
+    "RELAYPDF_BASE_URL",
+    "RELAYPDF_DEADLINE",
+    "RELAYPDF_KEY_RETENTION",
+    "RELAYPDF_MAX_IN_FLIGHT",
+    "RELAYPDF_POLL_INITIAL",
+    "RELAYPDF_POLL_MAX",
+    "RELAYPDF_SUBMIT_INTERVAL",
+    "RELAYPDF_WEBHOOK_SECRET",
+    "SANDBOX_ENGINE",
+    "SANDBOX_PORT",
+    "SECRET_KEY",
+    "SECURE_HSTS_SECONDS",
+    "STORAGE_URL",
+)
+
+
+def without_ours(variables: Mapping[str, str]) -> dict[str, str]:
+    """The caller's environment without anything that would point this project at the caller's accounts, data or
+    settings module."""
+    ours = {*VARIABLES, "DJANGO_SETTINGS_MODULE"}
+    return {name: value for name, value in variables.items() if name not in ours}
 
 
 def text(name: str, default: str = "") -> str:

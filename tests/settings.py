@@ -12,27 +12,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
-#: Set by the process that made the folder, so that pytest-xdist's workers share it and only its maker removes it.
-_OWN_FOLDER = "RELAYPDF_TESTS_DATA_DIR"
-OWN_VARIABLES = (
-    "ALLOWED_HOSTS",
-    "BEHIND_HTTPS_PROXY",
-    "CLUSTER_WORKERS",
-    "CSRF_TRUSTED_ORIGINS",
-    "DEBUG",
-    "FIELD_KEYS",
-    "LOG_LEVEL",
-    "MAX_UPLOAD_BYTES",
-    "QUEUE_BROKER",
-    "SANDBOX_PORT",
-    "SECRET_KEY",
-    "SECURE_HSTS_SECONDS",
-    "STORAGE_URL",
-)
+from relaypdf_site.environment import VARIABLES
 
-for name in list(os.environ):
-    if name in OWN_VARIABLES or (name.startswith("RELAYPDF_") and name != _OWN_FOLDER):
-        del os.environ[name]
+#: Set by the process that made the folder, so that pytest-xdist's workers share it and only its maker removes it.
+_OWN_FOLDER = "TESTS_DATA_DIR"
+
+for name in VARIABLES:
+    if name != "DATABASE_URL":
+        os.environ.pop(name, None)
 if _OWN_FOLDER not in os.environ:
     os.environ[_OWN_FOLDER] = tempfile.mkdtemp(prefix="relaypdf-tests-")
     atexit.register(shutil.rmtree, os.environ[_OWN_FOLDER], ignore_errors=True)

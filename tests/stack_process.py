@@ -24,7 +24,7 @@ import psutil
 import psycopg
 
 from batches.processes import die_with_parent
-from tests.settings import OWN_VARIABLES
+from relaypdf_site.environment import without_ours
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MARK = "STACK_UNDER_TEST"
@@ -73,12 +73,7 @@ class Stack:
             self.database_url = self._create_database(server)
         else:
             self.database_url = f"sqlite:///{data_dir / 'db.sqlite3'}"
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in OWN_VARIABLES and not name.startswith(("RELAYPDF_", "DJANGO_", "PYTEST_"))
-        }
-        self.env = kept | {
+        self.env = without_ours(os.environ) | {
             "DATA_DIR": str(data_dir),
             "DATABASE_URL": self.database_url,
             "CLUSTER_WORKERS": str(workers),

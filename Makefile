@@ -1,0 +1,79 @@
+# Everything that this project needs from a machine: make, git, Python 3.11 or newer with its venv module.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+# Tests that start processes or a browser are run one after the other: they need the machine's attention.
+TOGETHER := -n 2 -m "not processes and not browser"
+ALONE := -m "processes or browser"
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo up test test-sqlite test-postgres chromium lint types check lock clean
+
+help:
+	@echo "make demo     install, render the twelve documents of examples/ on the sandbox, print the result, stop"
+	@echo "make up       the same stack, kept running, with its pages"
+	@echo "make test     the whole suite, on SQLite and on PostgreSQL"
+	@echo "make lint     ruff                    make types    mypy"
+	@echo "make check    lint, types, Django's own checks, migrations"
+	@echo "make install  .venv with everything   make clean    remove the demonstration's data and all caches"
+
+install: $(INSTALLED)
+
+$(INSTALLED): requirements-dev.txt requirements-engine.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) -V 2>&1). Say PYTHON=python3.12 or so."; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+		{ echo "Python's venv module is missing. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -r requirements-engine.txt || \
+		{ echo; echo "There is no wheel of the rendering engine for this machine (there are for Linux x86-64 with glibc,"; \
+		  echo "macOS 15 on Apple silicon, and Windows). Without it the sandbox cannot render, so 'make demo' will fail;"; \
+		  echo "everything else works: set RELAYPDF_API_KEY and use a RelayPDF account."; echo; }
+	@touch $@
+
+demo: $(INSTALLED)
+	@$(BIN)/python -m relaypdf_site.demo demo
+
+up: $(INSTALLED)
+	@$(BIN)/python -m relaypdf_site.demo up
+
+test: test-sqlite test-postgres
+
+test-sqlite: $(INSTALLED) chromium
+	env -u DATABASE_URL $(BIN)/python -m pytest $(TOGETHER)
+	env -u DATABASE_URL $(BIN)/python -m pytest $(ALONE)
+
+test-postgres: $(INSTALLED) chromium
+	$(BIN)/python -m tests.postgres -- pytest $(TOGETHER)
+	$(BIN)/python -m tests.postgres -- pytest $(ALONE)
+
+# The pages are tested in a real browser, never skipped.
+chromium:
+	@command -v chromium >/dev/null || \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; \
+		else echo "The page tests need Chromium. Run this once: sudo apt-get install -y chromium"; exit 1; fi
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+check: lint types
+	DATA_DIR=var/check $(BIN)/python manage.py makemigrations --check --dry-run
+	DATA_DIR=var/check ALLOWED_HOSTS=batches.example.com BEHIND_HTTPS_PROXY=1 SECURE_HSTS_SECONDS=31536000 \
+		$(BIN)/python manage.py check --deploy --fail-level WARNING
+
+# Needs uv. Run it after a change of the dependencies in pyproject.toml.
+lock:
+	uv pip compile pyproject.toml --universal --generate-hashes -q --no-header -o requirements.txt
+	uv pip compile pyproject.toml --group dev --universal --generate-hashes -q --no-header -o requirements-dev.txt
+
+clean:
+	rm -rf var/demo var/check .pytest_cache .mypy_cache .ruff_cache
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -1,0 +1,120 @@
+"""`make demo` and `make up`, without make: what a newcomer sees in the first five minutes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pypdfium2
+import pytest
+
+from relaypdf_site.environment import without_ours
+from tests.stack_process import REPOSITORY, STOP_SECONDS, eventually
+
+pytestmark = pytest.mark.processes
+
+#: What a developer who also works with the real service has in the shell.
+REAL_LIFE = {
+    "RELAYPDF_API_KEY": "pdf_live_real_money",
+    "RELAYPDF_BASE_URL": "http://127.0.0.1:9",
+    "DATABASE_URL": "postgresql://nobody@127.0.0.1:9/production",
+    "STORAGE_URL": "s3://production",
+}
+
+
+def demo(what: str, folder: Path, *arguments: str, **env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "relaypdf_site.demo", what, "--data-dir", str(folder), *arguments],
+        cwd=REPOSITORY,
+        env=without_ours(os.environ) | {"DEMO_UNDER_TEST": str(folder)} | env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def left_over(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("DEMO_UNDER_TEST") == str(folder):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def test_the_demo_saves_twelve_documents_and_a_second_run_sends_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    first = demo("demo", folder, **REAL_LIFE)
+    out, err = first.communicate(timeout=300)
+    assert first.returncode == 0, out + err
+    assert "12 documents to go" in out
+    assert "12 documents: 12 saved" in out
+    assert "billed 12 jobs in all, 12 of them in this run" in out
+    pdfs = list((folder / "artifacts").rglob("*.pdf"))
+    assert len(pdfs) == 12
+    assert all(len(pypdfium2.PdfDocument(pdf)) >= 1 for pdf in pdfs)
+    assert not left_over(folder)
+
+    second = demo("demo", folder)
+    out, err = second.communicate(timeout=300)
+    assert second.returncode == 0, out + err
+    assert "12 already saved" in out
+    assert "billed 12 jobs in all, 0 of them in this run" in out
+    assert len(list((folder / "artifacts").rglob("*.pdf"))) == 12
+    assert not left_over(folder)
+
+
+def test_up_prints_an_address_and_a_login_and_stops_cleanly(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    said = []
+    for _ in range(2):
+        running = demo("up", folder, "--port", "0", **REAL_LIFE)
+        assert running.stdout is not None
+        lines = []
+        for line in running.stdout:
+            lines.append(line)
+            if "ready at http" in line:
+                break
+        said.append(lines[0])
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=STOP_SECONDS)
+        assert running.returncode == 0
+        assert not left_over(folder)
+    assert said[0].startswith("Sign in as admin with ")
+    assert said[0] == said[1], "the first log-in is still known at the second start"
+    login = folder / "first-login.txt"
+    assert login.stat().st_mode & 0o777 == 0o600
+    assert login.read_text().split()[1] in said[0]
+
+
+def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    running = demo("demo", folder)
+    eventually(lambda: any("gunicorn" in " ".join(found.cmdline()) for found in left_over(folder)), "the pages")
+    running.terminate()
+    running.communicate(timeout=STOP_SECONDS)
+    assert running.returncode != 0
+    eventually(lambda: not left_over(folder), "the end of everything", within=10)
+
+
+def test_a_taken_sandbox_port_is_explained(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        (folder / "sandbox-port").write_text(str(other.getsockname()[1]))
+        running = demo("demo", folder)
+        out, err = running.communicate(timeout=120)
+    assert running.returncode == 1, out
+    assert "can't be listened on" in err
+    assert "make clean" in err
+    assert not left_over(folder)
