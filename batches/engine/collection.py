@@ -78,7 +78,8 @@ def collect(
     exchanges: list[ExchangeFacts] = []
     try:
         return _fetch_and_store(claim, ref, provider, store, checker, exchanges, now=now)
-    except errors.NotFound:
+    except errors.NotFound as error:
+        _keep(error, exchanges)
         return _ask_for_fresh_link(claim, provider, store, checker, exchanges, now=now)
     except errors.ProviderError as error:
         return _not_collected(error, exchanges)
@@ -125,11 +126,7 @@ def _fetch_and_store(
     with store.staging() as path:
         with path.open("wb") as file:
             sink = _HashingSink(file)
-            try:
-                downloaded = provider.download(ref, sink, max_bytes=ENGINE.download_bytes_most, now=now)  # type: ignore[arg-type] # a sink is only ever written to
-            except errors.NotFound as error:
-                _keep(error, exchanges)
-                raise
+            downloaded = provider.download(ref, sink, max_bytes=ENGINE.download_bytes_most, now=now)  # type: ignore[arg-type] # a sink is only ever written to
         exchanges.append(downloaded.exchange)
         problem, pages = verify(path, sink.head, downloaded, checker)
         if problem:
