@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from batches.engine import claims, slots
 from batches.models import ACTIVE_STATES, AccountHealth, HoldReason, Job, JobState, ProviderAccount
@@ -29,7 +29,8 @@ def pumps_wanted(*, now: datetime) -> int:
 
 def _due(now: datetime) -> QuerySet[Job]:
     in_progress = [state for state in ACTIVE_STATES if state is not JobState.PENDING]
-    sendable = Q(state=JobState.PENDING, account__health=AccountHealth.OPEN)
+    needed = Q(Exists(claims.needed_items(OuterRef("version_id"))))
+    sendable = Q(state=JobState.PENDING, account__health=AccountHealth.OPEN) & needed
     return claims.claimable(now).filter(Q(state__in=in_progress) | sendable, due_at__lte=now)
 
 
