@@ -181,7 +181,10 @@ def fetch(claim: Claim, provider: Provider, store: ArtifactStore, checker: PdfCh
 
 
 def probe(account_id: int, provider: Provider, *, now: datetime) -> Probed:
-    """One free, authenticated call. A key that is refused is a different trouble than a service that is away."""
+    """One free, authenticated call. A key that is refused is a different trouble than a service that is away.
+
+    A fault of ours says nothing about the service, so the account stays held and is probed again.
+    """
     try:
         provider.check_account(now=now)
     except errors.Unauthorized as error:
@@ -190,4 +193,7 @@ def probe(account_id: int, provider: Provider, *, now: datetime) -> Probed:
         return Probed(account_id, error)
     except errors.ProviderError:
         return Probed(account_id, None)  # it answered; whatever it said, it can be reached
+    except Exception:
+        log.exception("the probe of account %s failed", account_id)
+        return Probed(account_id, errors.ContractBroken("An internal error stopped the probe; the log has the trace."))
     return Probed(account_id, None)
