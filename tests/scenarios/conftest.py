@@ -1,0 +1,41 @@
+"""Fixtures of the stories: a world in virtual time, torn down with nothing left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batches.conf import ENGINE
+from batches.engine import threads
+from batches.engine.pdfcheck import PdfChecker
+from tests.scenarios.world import World
+
+
+@pytest.fixture(scope="session")
+def checker() -> Iterator[PdfChecker]:
+    """One child process for all stories: starting it is what takes time."""
+    checker = PdfChecker(seconds=ENGINE.pdf_check_seconds)
+    yield checker
+    checker.close()
+
+
+@pytest.fixture
+def make_world(
+    transactional_db: None, tmp_path: Path, checker: PdfChecker, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., World]:
+    """Makes a `World`; keyword arguments are its account's columns."""
+
+    def make(**account: Any) -> World:
+        world = World(tmp_path, checker, **account)
+        monkeypatch.setattr(threads, "ThreadPoolExecutor", world.clock.pools)
+        return world
+
+    return make
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    return make_world()

@@ -1,0 +1,114 @@
+"""An answer that is lost proves nothing: the same bytes go again under the same key, or a person decides."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from batches.conf import ENGINE
+from batches.models import Alert, Submission
+from batches.providers import errors
+from tests.engine.simulated import Answer, Lose, Refuse
+from tests.scenarios.world import World
+
+
+def test_a_lost_answer_is_repeated_with_the_same_key_and_bytes_and_billed_once(world: World) -> None:
+    world.provider.script("INV-1", submit=[Lose()])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    first, second = world.provider.arrivals_of("INV-1")
+    assert (first.key, first.body_sha256) == (second.key, second.body_sha256)
+    assert second.became == "replayed"
+    row = Submission.objects.get()
+    assert (row.sequence, row.try_count, row.in_doubt) == (1, 2, False)
+    assert world.reasons("INV-1") == ["intent_committed", "accepted", "provider_job_finished", "stored"]
+
+
+@pytest.mark.parametrize("kind", [errors.AnswerLost, errors.ServerFault, errors.ContractBroken])
+def test_a_request_that_was_lost_on_its_way_is_repeated_too(world: World, kind: type[errors.ProviderError]) -> None:
+    world.provider.script("INV-1", submit=[Refuse(kind)])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    first, second = world.provider.arrivals_of("INV-1")
+    assert first.key == second.key
+
+
+def test_a_repeat_takes_a_slot_of_the_pace_like_any_other(world: World) -> None:
+    names = [f"INV-{number}" for number in range(6)]
+    for name in names[:3]:
+        world.provider.script(name, submit=[Lose(errors.ServerFault)])
+    world.hand_over(*names)
+    world.run_to_the_end()
+    world.assert_saved(names)
+    times = sorted(arrival.at for arrival in world.provider.arrivals)
+    assert min((later - earlier).total_seconds() for earlier, later in itertools.pairwise(times)) >= 0.1
+
+
+@pytest.mark.parametrize("answer", [Lose(), Lose(errors.ServerFault), Refuse(errors.ContractBroken)])
+def test_when_every_answer_is_lost_it_is_unknown_and_never_failed(world: World, answer: Answer) -> None:
+    world.provider.script("INV-1", submit=itertools.repeat(answer))
+    world.hand_over("INV-1", "INV-2")
+    world.run_to_the_end()
+    assert world.states() == {"INV-1": "unknown", "INV-2": "saved"}
+    assert world.failures() == {"INV-1": "unknown_outcome"}
+    assert world.open_alerts() == ["unknown_outcome"]
+    assert "reconcile" in Alert.objects.get(closed_at=None).words
+    tries = world.provider.arrivals_of("INV-1")
+    assert len(tries) == ENGINE.submit_tries_most
+    assert len({arrival.key for arrival in tries}) == 1
+    assert len(world.provider.jobs_of("INV-1")) <= 1
+    world.run_for(120)
+    assert len(world.provider.arrivals_of("INV-1")) == ENGINE.submit_tries_most, "nothing is sent by itself any more"
+
+
+@pytest.mark.parametrize(
+    "later", [Refuse(errors.InvalidInput), Refuse(errors.NotFound, code="not_found"), Refuse(errors.KeyConflict)]
+)
+def test_no_refusal_of_a_later_try_makes_a_maybe_sent_document_failed(world: World, later: Refuse) -> None:
+    world.provider.script("INV-1", submit=itertools.chain([Lose()], itertools.repeat(later)))
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    assert world.states() == {"INV-1": "unknown"}
+    assert len(world.provider.jobs_of("INV-1")) == 1
+
+
+def test_refusals_of_the_account_between_two_tries_spend_none_and_settle_nothing(world: World) -> None:
+    world.provider.script(
+        "INV-1", submit=[Lose(), Refuse(errors.RateLimited, retry_after=2.0), Refuse(errors.RateLimited), Lose()]
+    )
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    assert Submission.objects.get().try_count == 3
+
+
+def test_a_conflict_on_our_own_key_means_that_the_first_is_still_in_flight(world: World) -> None:
+    world.provider.script("INV-1", submit=[Lose(), Refuse(errors.KeyConflict), Refuse(errors.KeyConflict)])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+
+
+def test_after_the_keys_retention_nothing_is_sent_again(make_world: Callable[..., World]) -> None:
+    world = make_world(key_retention_seconds=100)
+    world.provider.script("INV-1", submit=[Lose(), Refuse(errors.RateLimited, retry_after=200.0)])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    assert world.states() == {"INV-1": "unknown"}
+    assert world.reasons("INV-1")[-1] == "resend_window_closed"
+    assert len(world.provider.jobs_of("INV-1")) == 1
+    last = world.provider.arrivals_of("INV-1")[-1].at
+    assert last < world.provider.arrivals_of("INV-1")[0].at + world.provider.key_retention
+
+
+def test_a_provider_that_keeps_no_keys_is_asked_once(make_world: Callable[..., World]) -> None:
+    world = make_world(key_retention_seconds=0)
+    world.provider.script("INV-1", submit=[Lose()])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    assert world.states() == {"INV-1": "unknown"}
+    assert len(world.provider.arrivals_of("INV-1")) == 1

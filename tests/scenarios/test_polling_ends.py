@@ -1,0 +1,112 @@
+"""Every wait for the provider ends: with the result, with its failure, or at the deadline with all that is known."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from batches.engine import health
+from batches.models import Alert, HoldReason, Submission
+from batches.providers import errors
+from tests.engine.simulated import Complete, Fail, Refuse, Word
+from tests.scenarios.world import World
+
+
+def test_at_the_deadline_the_id_and_the_last_word_are_kept_and_the_alert_says_what_to_do(world: World) -> None:
+    world.provider.script("INV-1", status=itertools.repeat(Word("rendering-v2")))
+    world.hand_over("INV-1", "INV-2")
+    world.run_to_the_end()
+    assert world.states() == {"INV-1": "deadline_exceeded", "INV-2": "saved"}
+    job = world.job("INV-1")
+    assert (job.failure_class, job.provider_status) == ("deadline_exceeded", "rendering-v2")
+    row = job.submissions.get()
+    assert (row.provider_job_id, row.outcome) == (world.provider.jobs_of("INV-1")[0].id, "open")
+    (alert,) = Alert.objects.filter(closed_at=None)
+    assert alert.job == job
+    for part in ("INV-1", "“rendering-v2”", "deadline 60 s", "free"):
+        assert part in alert.words
+    last_read_at = job.events.last().at
+    assert last_read_at >= job.deadline_at, "declared only after a read at the deadline"
+    assert len(world.provider.arrivals_of("INV-1")) == 1
+
+
+def test_words_that_nobody_knows_are_never_final(world: World) -> None:
+    words = ["queued", "warming_up", "Completed", "FAILED", "done", "", "null"]
+    world.provider.script("INV-1", status=[Word(word) for word in words])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    assert len(world.provider.reads) == len(words) + 1
+
+
+def test_a_failed_job_shows_the_providers_reason_and_is_not_sent_again(world: World) -> None:
+    world.provider.script("INV-1", status=[Word("processing"), Fail("font_missing", "A font is missing.")])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    job = world.job("INV-1")
+    assert (job.state, job.failure_class, job.failure_code) == ("failed", "render_failed", "font_missing")
+    assert job.failure_words == "A font is missing."
+    assert Submission.objects.get().outcome == "render_failed"
+    world.run_for(60)
+    assert len(world.provider.arrivals) == 1
+
+
+@pytest.mark.parametrize(
+    "trouble", [errors.NotSent, errors.AnswerLost, errors.ServerFault, errors.ContractBroken, errors.NotFound]
+)
+def test_reads_that_fail_for_a_while_delay_the_result_and_nothing_else(
+    world: World, trouble: type[errors.ProviderError]
+) -> None:
+    world.provider.script("INV-1", status=[Refuse(trouble)] * 6)
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+
+
+def test_a_job_that_the_provider_never_heard_of_keeps_its_id_and_is_not_sent_again(world: World) -> None:
+    world.provider.script("INV-1", status=itertools.repeat(Refuse(errors.NotFound)))
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    assert world.states() == {"INV-1": "deadline_exceeded"}
+    assert world.failures() == {"INV-1": "job_not_found"}
+    assert Submission.objects.get().provider_job_id
+    assert len(world.provider.arrivals) == 1
+
+
+def test_a_429_on_status_reads_slows_reads_and_not_submissions(world: World) -> None:
+    world.provider.script("INV-1", status=[Refuse(errors.RateLimited, retry_after=20.0)])
+    world.hand_over("INV-1", "INV-2", "INV-3")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1", "INV-2", "INV-3"])
+    sent = [arrival.at for arrival in world.provider.arrivals]
+    assert (max(sent) - min(sent)).total_seconds() < 5
+
+
+def test_a_key_that_goes_bad_while_jobs_render_ends_none_of_them(make_world: Callable[..., World]) -> None:
+    world = make_world(deadline_seconds=30)
+    world.provider.script("INV-1", status=[Complete()])
+    world.hand_over("INV-1")
+    world.run_until(lambda: world.states() == {"INV-1": "accepted"})
+    world.provider.key_is_good = False
+    world.run_for(90)
+    assert world.states() == {"INV-1": "accepted"}
+    assert world.account_now().hold_reason == HoldReason.AUTH
+    world.provider.key_is_good = True
+    health.resume(world.account.pk, now=world.clock.now())
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+
+
+def test_a_long_render_outlives_pump_after_pump(make_world: Callable[..., World]) -> None:
+    world = make_world(deadline_seconds=600)
+    world.provider.script("INV-1", status=[*[Word("processing")] * 80, Complete()])
+    world.hand_over("INV-1")
+    world.run_to_the_end(within=900)
+    world.assert_saved(["INV-1"])
+    reads = len(world.provider.reads)
+    assert reads == 81
+    job = world.job("INV-1")
+    assert job.exchanges.filter(kind="poll").count() == reads, "each read left its exchange"
+    assert job.poll_count == reads
