@@ -291,10 +291,12 @@ class Pump:
         """The account was held while these waited for a slot."""
         while ready:
             prepared = ready.popleft()
-            if prepared.is_resend:
+            if not prepared.is_resend:
+                self._queue(Change(claim=prepared.claim, at=now), now)
+            elif prepared.doubt_before:
                 self._queue(submission.judge_held(prepared.claim, now=now), now)
             else:
-                self._queue(Change(claim=prepared.claim, at=now), now)
+                self._queue(submission.judge_never_left(prepared.claim, now=now), now)
 
     # --- status reads and downloads ---
 

@@ -7,7 +7,6 @@ import os
 import random
 import secrets
 import socket
-import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -25,13 +24,9 @@ from batches.storage import open_store
 
 log = logging.getLogger(__name__)
 
-#: Python's default (5 ms) is a tenth of a slot at 20 submissions a second: too long for a thread whose slot has come.
-THREAD_SWITCH_SECONDS = 0.0005
-
 
 def run_pump(*, stopping: Callable[[], bool]) -> Tally | None:
     """Run one pump if a slot is free; ring for the next one when it leaves work behind."""
-    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     clock = SystemClock()
     clock.calibrate()
     owner = f"{socket.gethostname()[:30]}:{os.getpid()}:{secrets.token_hex(6)}"

@@ -22,12 +22,12 @@ def environment(sandbox: SandboxProcess, *, interval: float, **further: str) -> 
     } | further
 
 
-def invoices(folder: Path, count: int) -> Path:
+def invoices(folder: Path, count: int, *, prefix: str = "INV") -> Path:
     """A manifest of small, different documents."""
     rows = [
         {
-            "id": f"INV-{number:04}",
-            "html_content": f"<h1>Invoice {number:04}</h1><p>Amount due: {number * 7}.50 EUR</p>",
+            "id": f"{prefix}-{number:04}",
+            "html_content": f"<h1>Invoice {prefix} {number:04}</h1><p>Amount due: {number * 7}.50 EUR</p>",
         }
         for number in range(count)
     ]

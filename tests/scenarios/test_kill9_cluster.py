@@ -1,4 +1,4 @@
-"""The promise itself, on the real stack: the whole cluster is killed again and again, and nothing is lost or billed twice.
+"""The promise itself, on the real stack: the whole cluster is killed again and again; nothing is lost or billed twice.
 
 Runs on whichever database the suite runs on, so the suite's two passes prove both.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.sandbox_process import SandboxProcess, start_sandbox
-from tests.scenarios.pace import closest_breach
+from tests.scenarios.pace import StallWatch, closest_breach
 from tests.scenarios.stacks import batch, environment, invoices, saved_count, submitted
 from tests.stack_process import Stack, eventually
 
@@ -63,18 +63,10 @@ def test_killing_the_whole_cluster_three_times_loses_nothing_and_bills_nothing_t
     assert ledger["totals"]["jobs_billed"] == DOCUMENTS
     assert set(ledger["billed_by_key"].values()) == {1}
     assert len(ledger["billed_by_key"]) == DOCUMENTS
-    assert all(len(body_keys) == 1 for body_keys in keys_by_body(sandbox).values())
+    assert set(ledger["billed_by_body"].values()) == {1}
     hashes = [item["sha256"] for item in answer["items"]]
     assert len(set(hashes)) == DOCUMENTS, "no two documents share a PDF"
     assert stack.stop() == 0
-
-
-def keys_by_body(sandbox: SandboxProcess) -> dict[str, set[str]]:
-    """The keys under which each body arrived: more than one would be a document that could be billed twice."""
-    keys: dict[str, set[str]] = {}
-    for job in sandbox.ledger()["jobs"]:
-        keys.setdefault(job["body_sha256"], set()).add(job["key"])
-    return keys
 
 
 @pytest.mark.processes
@@ -83,10 +75,23 @@ def test_four_workers_keep_the_pace_as_the_receiver_sees_it(
 ) -> None:
     stack = make_stack(workers=4, env=environment(sandbox, interval=INTERVAL))
     stack.bootstrap()
-    batch_id = submitted(stack, invoices(tmp_path, DOCUMENTS))
     stack.start()
-    eventually(lambda: saved_count(stack) == DOCUMENTS, "all documents to be saved", within=180)
-    arrivals = [arrival["monotonic"] for arrival in sandbox.arrivals()]
-    assert len(arrivals) == DOCUMENTS
-    assert closest_breach(arrivals, interval=INTERVAL) <= 0
-    assert batch(stack, batch_id)["counts"]["saved"] == DOCUMENTS
+    for attempt in range(1, 5):
+        sandbox.reset()
+        folder = tmp_path / f"run-{attempt}"
+        folder.mkdir()
+        with StallWatch() as stalls:
+            batch_id = submitted(stack, invoices(folder, DOCUMENTS, prefix=f"RUN{attempt}"))
+            eventually(
+                lambda goal=attempt * DOCUMENTS: saved_count(stack) == goal,  # type: ignore[misc] # bound now
+                "all documents to be saved",
+                within=180,
+            )
+        assert batch(stack, batch_id)["counts"]["saved"] == DOCUMENTS
+        arrivals = [arrival["monotonic"] for arrival in sandbox.arrivals()]
+        assert len(arrivals) == DOCUMENTS
+        breach = closest_breach(arrivals, interval=INTERVAL)
+        if breach <= 0:
+            return
+        assert stalls.worst > breach, f"a pair came {breach * 1000:.1f} ms too close on a machine that did not stall"
+    pytest.fail("this machine stalled in each of four runs, so none of them could show the pace")
