@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django_q.models import Failure, OrmQ, Schedule, Success, Task
+from django_q import admin as queue_admin
 
 from batches import tokens, wording
 from batches.engine import audit, health
@@ -44,9 +44,9 @@ admin.site.site_header = "RelayPDF Batches"
 admin.site.site_title = "RelayPDF Batches"
 admin.site.index_title = "Administration"
 
-for model in (Failure, OrmQ, Schedule, Success, Task):
-    if admin.site.is_registered(model):
-        admin.site.unregister(model)
+# Imported above, so that it has registered its models before they are taken out again.
+for queue_model in [model for model in admin.site._registry if model.__module__.startswith(queue_admin.__package__)]:
+    admin.site.unregister(queue_model)
 
 
 def record(request: HttpRequest, action: str, subject: str, workspace: Workspace | None, **facts: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib.auth.views import LogoutView
-from django.urls import URLPattern, URLResolver, include, path, register_converter
+from django.urls import URLPattern, URLResolver, include, path, re_path, register_converter
 from django.urls.converters import IntConverter, StringConverter
 
 from batches.api.batches import api, not_found
@@ -44,7 +44,8 @@ pages: list[URLPattern | URLResolver] = [
 urlpatterns: list[URLPattern | URLResolver] = [
     path("sign-in/", sessions.SignIn.as_view(), name="login"),
     path("sign-out/", LogoutView.as_view(), name="logout"),
+    path("api/v1/", not_found),
     path("api/v1/", api.urls),
-    path("api/<path:rest>", not_found),
+    re_path("^api/", not_found),
     path("", include((pages, "batches"))),
 ]

@@ -94,6 +94,6 @@ def batch(request: HttpRequest, batch_id: str) -> HttpResponse:
     return response
 
 
-def not_found(request: HttpRequest, rest: str = "") -> HttpResponse:
+def not_found(request: HttpRequest) -> HttpResponse:
     """Whatever else is asked for under /api/ is told so in JSON, not in a page."""
     return error(404, "not_found", "There is nothing here. The API is described at /api/v1/docs.")

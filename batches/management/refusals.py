@@ -34,7 +34,8 @@ def _write_problem(out: OutputWrapper, kind: str, problem: Mapping[str, Any]) ->
     if len(places) > 1:
         for place in places[:PLACES_SHOWN]:
             line = f" (line {place['line']})" if place["line"] else ""
-            out.write(f"    row {place['row']}{line}: {printable(place['message'])}")
+            fix = f" {printable(place['fix'])}" if place.get("fix") not in (None, problem.get("fix")) else ""
+            out.write(f"    row {place['row']}{line}: {printable(place['message'])}{fix}")
         if len(places) > PLACES_SHOWN:
             out.write(f"    and {problem['count'] - PLACES_SHOWN:,} more")
     if problem.get("fix"):

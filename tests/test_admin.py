@@ -1,0 +1,163 @@
+"""The admin: every model, evidence read-only, secrets never shown, nothing that bills."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from batches import tokens
+from batches.admin import Evidence
+from batches.models import (
+    Alert,
+    ApiToken,
+    AuditEntry,
+    Batch,
+    Exchange,
+    Job,
+    JobEvent,
+    JobState,
+    Membership,
+    PacingLane,
+    ProviderAccount,
+    PumpSlot,
+    Submission,
+    WebhookEvent,
+)
+from tests.factories import NOW, make_job, make_saved_job
+
+pytestmark = pytest.mark.django_db
+OURS = list(apps.get_app_config("batches").get_models())
+
+
+@pytest.fixture
+def rows(batch: Batch, admin_user: User) -> Job:
+    """At least one row of every model."""
+    job = make_saved_job(batch=batch, business_id="<img src=x onerror=alert(1)>")
+    make_job(batch=batch, state=JobState.FAILED)
+    account, submission = batch.account, job.submissions.get()
+    Submission.objects.filter(pk=submission.pk).update(
+        provider_job_id="pdf_0123456789abcdef", result={"url": "https://files.example.com/secret-link"}
+    )
+    JobEvent.objects.create(job=job, at=NOW, from_state="pending", to_state="submitting", reason="intent")
+    answer = {"body": "<script>alert(1)</script>"}
+    Exchange.objects.create(account=account, job=job, kind="submit", at=NOW, duration_ms=1, status=202, response=answer)
+    WebhookEvent.objects.create(
+        account=account,
+        body=b"{}",
+        body_sha256="0" * 64,
+        dedupe_key="k",
+        signed_at=NOW,
+        provider_job_id="pdf_0123456789abcdef",
+    )
+    Alert.objects.create(kind="internal", subject=f"job:{job.pk}", job=job, words="Look.", opened_at=NOW)
+    AuditEntry.objects.create(at=NOW, actor_words="m.okoye", action="x", subject="y", workspace=batch.workspace)
+    Membership.objects.create(workspace=batch.workspace, user=admin_user, role="admin")
+    tokens.issue(admin_user, batch.workspace, name="t", now=NOW, lifetime=None)
+    PacingLane.objects.create(account=account, lane="submit")
+    PumpSlot.objects.create(number=1)
+    return job
+
+
+def address(model: Any, page: str, *arguments: Any) -> str:
+    return reverse(f"admin:batches_{model._meta.model_name}_{page}", args=arguments)
+
+
+@pytest.mark.parametrize("model", OURS, ids=lambda model: model.__name__)
+def test_every_model_has_a_list_and_a_page_that_open(model: Any, rows: Job, admin_client: Client) -> None:
+    assert model in admin.site._registry
+    assert model.objects.exists()
+    assert admin_client.get(address(model, "changelist")).status_code == 200
+    assert admin_client.get(address(model, "changelist"), {"q": "x"}).status_code == 200
+    page = admin_client.get(address(model, "change", model.objects.first().pk))
+    assert page.status_code == 200
+    for secret in ("pdf_0123456789abcdef", "secret-link", "pdf_live_invented", "<img src=x", "<script>alert"):
+        assert secret not in page.text
+
+
+@pytest.mark.parametrize("model", OURS, ids=lambda model: model.__name__)
+def test_evidence_cannot_be_added_changed_or_deleted(model: Any, rows: Job, admin_client: Client) -> None:
+    registered = admin.site._registry[model]
+    row = model.objects.first()
+    if isinstance(registered, Evidence):
+        assert admin_client.get(address(model, "add")).status_code == 403
+        assert admin_client.post(address(model, "change", row.pk), {}).status_code == 403
+    if model is not Membership:
+        assert admin_client.post(address(model, "delete", row.pk), {"post": "yes"}).status_code == 403
+    assert model.objects.filter(pk=row.pk).exists()
+
+
+def test_no_deletion_and_no_resending_hides_among_the_actions(rows: Job, admin_client: Client, rf: Any) -> None:
+    request = rf.get("/admin/")
+    request.user = User.objects.get(username="admin")
+    names = {
+        name for model in OURS if model is not Membership for name in admin.site._registry[model].get_actions(request)
+    }
+    assert names == {"hold", "resume", "revoke"}
+
+
+def test_the_queues_own_admin_is_gone() -> None:
+    assert not [model for model in admin.site._registry if model._meta.app_label == "django_q"]
+
+
+def account_form(account: ProviderAccount, client: Client) -> dict[str, Any]:
+    page = client.get(address(ProviderAccount, "change", account.pk))
+    form = page.context["adminform"].form
+    return {name: "" if value is None else value for name, value in form.initial.items() if name in form.fields}
+
+
+def as_posted(form: dict[str, Any]) -> dict[str, Any]:
+    import json
+
+    return {name: json.dumps(value) if isinstance(value, (list, dict)) else value for name, value in form.items()}
+
+
+def test_a_secret_field_left_empty_keeps_the_secret(account: ProviderAccount, admin_client: Client) -> None:
+    form = as_posted(account_form(account, admin_client)) | {"max_in_flight": 7}
+    form |= {"api_key": "", "webhook_secret": "whsec_new", "webhook_secret_previous": ""}
+    answer = admin_client.post(address(ProviderAccount, "change", account.pk), form)
+    assert answer.status_code == 302, answer.context["adminform"].form.errors
+    account.refresh_from_db()
+    assert (account.max_in_flight, account.api_key, account.webhook_secret) == (7, "pdf_live_invented", "whsec_new")
+    entry = AuditEntry.objects.get()
+    assert entry.action == "change_account"
+    assert "whsec_new" not in str(entry.facts)
+
+
+def test_a_key_with_a_space_inside_is_refused(account: ProviderAccount, admin_client: Client) -> None:
+    form = as_posted(account_form(account, admin_client)) | {"api_key": "two words", "webhook_secret": ""}
+    answer = admin_client.post(address(ProviderAccount, "change", account.pk), form)
+    assert answer.status_code == 200
+    assert "no header may carry" in answer.text
+
+
+def test_an_address_with_a_submission_is_fixed(rows: Job, admin_client: Client) -> None:
+    account = ProviderAccount.objects.get()
+    form = as_posted(account_form(account, admin_client)) | {"base_url": "http://elsewhere.example.com"}
+    admin_client.post(address(ProviderAccount, "change", account.pk), form)
+    account.refresh_from_db()
+    assert account.base_url == "http://127.0.0.1:9"
+
+
+def test_accounts_are_held_and_resumed_with_a_record(account: ProviderAccount, admin_client: Client) -> None:
+    for action, state in (("hold", "held"), ("resume", "open")):
+        admin_client.post(address(ProviderAccount, "changelist"), {"action": action, "_selected_action": [account.pk]})
+        account.refresh_from_db()
+        assert account.health == state
+    assert list(AuditEntry.objects.order_by("pk").values_list("action", flat=True)) == [
+        "hold_account",
+        "resume_account",
+    ]
+
+
+def test_a_token_is_ended_and_its_digest_not_shown(rows: Job, admin_client: Client) -> None:
+    token = ApiToken.objects.get()
+    assert token.secret_sha256 not in admin_client.get(address(ApiToken, "change", token.pk)).text
+    admin_client.post(address(ApiToken, "changelist"), {"action": "revoke", "_selected_action": [token.pk]})
+    token.refresh_from_db()
+    assert token.revoked_at is not None

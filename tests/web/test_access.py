@@ -1,0 +1,125 @@
+"""Who gets what: every address by role. What belongs to another workspace does not exist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from batches.models import AuditEntry, Batch, Job
+from tests.factories import make_saved_job
+from tests.web.stored import store_pdf
+
+
+@pytest.fixture
+def saved(batch: Batch) -> Job:
+    job = make_saved_job(batch=batch)
+    store_pdf(job, b"%PDF-1.7 one")
+    return job
+
+
+def of_the_batch(saved: Job) -> list[str]:
+    document, batch = saved.version.document, Batch.objects.get()
+    return [
+        reverse("batches:batch_detail", args=[batch.public_id]),
+        reverse("batches:batch_live", args=[batch.public_id]),
+        reverse("batches:batch_archive", args=[batch.public_id]),
+        reverse("batches:batch_results", args=[batch.public_id, "csv"]),
+        reverse("batches:batch_manifest", args=[batch.public_id]),
+        reverse("batches:document_detail", args=[document.public_id]),
+        reverse("batches:document_live", args=[document.public_id]),
+        reverse("batches:document_pdf", args=[document.public_id, 1]),
+    ]
+
+
+def test_what_belongs_to_another_workspace_does_not_exist(saved: Job, outsider: Client) -> None:
+    for address in of_the_batch(saved):
+        assert outsider.get(address).status_code == 404, address
+    address = reverse("batches:document_reveal", args=[saved.version.document.public_id])
+    assert outsider.post(address, {"submission": saved.submissions.get().pk}).status_code == 404
+    batch = Batch.objects.get()
+    assert batch.name not in outsider.get("/").text
+    assert batch.name not in outsider.get("/live/", {"rows": f"{batch.public_id}.00"}).text
+
+
+def test_a_member_may_look_at_everything(saved: Job, viewer: Client) -> None:
+    for address in of_the_batch(saved):
+        if not address.endswith("/manifest/"):  # the factory stores no manifest
+            assert viewer.get(address).status_code == 200, address
+
+
+def test_who_is_not_signed_in_is_asked_to(saved: Job, client: Client) -> None:
+    for address in [*of_the_batch(saved), "/", "/new/", "/live/"]:
+        answer = client.get(address)
+        assert answer.status_code == 302, address
+        assert answer["Location"].startswith("/sign-in/?next=")
+
+
+def test_a_viewer_may_not_start_a_batch(viewer: Client) -> None:
+    answer = viewer.get("/new/")
+    assert answer.status_code == 403
+    assert "Ask an administrator for the role Operator" in answer.text
+    assert viewer.post("/new/").status_code == 403
+    assert "New batch" not in viewer.get("/").text.split("<dialog")[0]
+
+
+def test_a_superuser_sees_every_workspace(saved: Job, admin_client: Client) -> None:
+    assert admin_client.get(of_the_batch(saved)[0]).status_code == 200
+
+
+def test_a_viewer_may_not_see_a_provider_job_id_and_an_operator_leaves_a_record(
+    saved: Job, viewer: Client, operator: Client
+) -> None:
+    submission = saved.submissions.get()
+    submission.provider_job_id = "pdf_0123456789abcdef"
+    submission.save()
+    page = reverse("batches:document_detail", args=[saved.version.document.public_id])
+    address = reverse("batches:document_reveal", args=[saved.version.document.public_id])
+    for client in (viewer, operator):
+        assert "pdf_0123456789abcdef" not in client.get(page).text
+    assert viewer.post(address, {"submission": submission.pk}).status_code == 403
+    assert not AuditEntry.objects.exists()
+    assert "pdf_0123456789abcdef" in operator.post(address, {"submission": submission.pk}).text
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.actor_words, entry.from_where) == ("reveal_provider_job", "m.okoye", "127.0.0.1")
+
+
+@pytest.mark.parametrize("submission", ["", "0", "x", "99999999999999999999", "1\x00"])
+def test_a_reveal_of_nonsense_is_not_found(submission: str, saved: Job, operator: Client) -> None:
+    address = reverse("batches:document_reveal", args=[saved.version.document.public_id])
+    assert operator.post(address, {"submission": submission}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/batches/bat_%00/",
+        "/batches/nope/",
+        "/documents/doc_%00/",
+        "/documents/x/v0.pdf",
+        "/documents/x/v99999999999.pdf",
+    ],
+)
+def test_an_address_of_nothing_is_not_found(address: str, operator: Client) -> None:
+    answer = operator.get(address)
+    assert answer.status_code == 404
+    assert "There is nothing here" in answer.text
+
+
+def test_changing_addresses_take_no_get(operator: Client, saved: Job) -> None:
+    document = saved.version.document.public_id
+    for address in ("/new/start/", reverse("batches:document_reveal", args=[document]), "/sign-out/"):
+        assert operator.get(address).status_code == 405
+
+
+def test_every_answer_forbids_inline_scripts_and_foreign_sources(saved: Job, operator: Client) -> None:
+    for address in ("/", "/new/", *of_the_batch(saved)[:1]):
+        answer: Any = operator.get(address)
+        policy = answer["Content-Security-Policy"]
+        assert "default-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert "<script>" not in answer.text
+        assert " style=" not in answer.text
+        assert " onclick=" not in answer.text

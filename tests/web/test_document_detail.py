@@ -1,0 +1,161 @@
+"""The document page: timeline, versions, evidence, preview; and its PDF."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from batches.models import AuditEntry, Batch, Exchange, Job, JobEvent, JobState, ProviderAccount
+from tests.factories import NOW, make_accepted_job, make_job, make_saved_job, make_version
+from tests.web.stored import store_pdf
+
+
+def page_of(job: Job) -> str:
+    return f"/documents/{job.version.document.public_id}/"
+
+
+def event(job: Job, seconds: float, start: str, end: str, **fields: Any) -> None:
+    at = NOW + timedelta(seconds=seconds)
+    JobEvent.objects.create(job=job, at=at, from_state=start, to_state=end, **{"reason": "x", **fields})
+
+
+def exchange(job: Job, seconds: float, kind: str, status: int | None, **fields: Any) -> None:
+    at = NOW + timedelta(seconds=seconds)
+    Exchange.objects.create(account=job.account, job=job, kind=kind, at=at, duration_ms=120, status=status, **fields)
+
+
+def test_the_timeline_merges_states_and_requests_with_offsets(batch: Batch, operator: Client) -> None:
+    job = make_accepted_job(batch=batch)
+    event(job, 2, "pending", "submitting")
+    exchange(job, 2.1, "submit", 202)
+    event(job, 2.5, "submitting", "accepted")
+    for n in range(4):
+        exchange(job, 3 + n, "poll", 200)
+    exchange(job, 8, "poll", None, error_class="connection_lost")
+    event(job, 9, "accepted", "accepted", reason="late_answer", words="A webhook came late.")
+    section = operator.get(page_of(job)).text.split('<ol class="timeline">')[1].split("</ol>")[0]
+    words = [
+        "Taken in",
+        "Submitting",
+        "Submission",
+        "HTTP 202 in 120 ms",
+        "Rendering",
+        "Status read",
+        "×4",
+        "Status read",
+    ]
+    words += ["connection lost", "Noted", "A webhook came late."]
+    places = [section.index(word) for word in words[:-5]]
+    assert places == sorted(places)
+    assert all(word in section for word in words)
+    assert "+2.0 s" in section
+    assert section.count("<li") == 7
+
+
+def test_a_failure_is_told_with_what_to_do(batch: Batch, operator: Client) -> None:
+    job = make_job(batch=batch, state=JobState.FAILED, failure_words="Line 3 is too wide.", failure_code="E422")
+    page = operator.get(page_of(job)).text
+    assert "Line 3 is too wide." in page
+    assert "did not bill it" in page
+
+
+def test_a_held_account_is_told(batch: Batch, operator: Client) -> None:
+    job = make_job(batch=batch)
+    ProviderAccount.objects.update(health="held", hold_reason="insufficient_credit", held_at=NOW, hold_words="402.")
+    assert "Top the account up" in operator.get(page_of(job)).text
+
+
+def test_versions_are_listed_and_each_opens(batch: Batch, operator: Client) -> None:
+    job = make_saved_job(batch=batch, business_id="INV-1")
+    second = make_version(workspace=batch.workspace, business_id="INV-1", html="<p>new</p>", reason="New price")
+    Job.objects.create(version=second, account=batch.account)
+    current = operator.get(page_of(job)).text
+    assert "Version 2" in current
+    assert "New price" in current
+    assert "not the current one" not in current
+    assert "not the current one" in operator.get(page_of(job), {"version": "1"}).text
+    for wrong in ("3", "0", "x", "-1", "\0", "9" * 30):
+        assert operator.get(page_of(job), {"version": wrong}).status_code in (200, 404)
+    assert operator.get(page_of(job), {"version": "3"}).status_code == 404
+
+
+def test_the_number_of_queries_is_fixed(batch: Batch, operator: Client, django_assert_max_num_queries: Any) -> None:
+    job = make_saved_job(batch=batch)
+    for n in range(60):
+        exchange(job, n, "poll", 200)
+        event(job, n, "accepted", "accepted")
+    with django_assert_max_num_queries(14):
+        operator.get(page_of(job))
+
+
+def test_live_is_silent_until_something_happens(batch: Batch, operator: Client) -> None:
+    job = make_accepted_job(batch=batch)
+    page = operator.get(page_of(job))
+    revision = page.context["summary_revision"]
+    assert 'data-live="2"' in page.text
+    address = f"{page_of(job)}live/?version=1&summary={revision}"
+    assert operator.get(address).status_code == 204
+    job.state, job.deadline_at = JobState.CANCELLED, None
+    job.save()
+    answer = operator.get(address).text
+    for part in ("head", "notices", "facts", "timeline", "evidence", "preview", "live"):
+        assert f'id="{part}"' in answer
+    assert "data-live=" not in answer
+
+
+# --- the PDF --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(batch: Batch) -> Job:
+    job = make_saved_job(batch=batch, business_id='Čapek "2024"; v1')
+    store_pdf(job, b"%PDF-1.7 hello")
+    return job
+
+
+def pdf_of(job: Job) -> str:
+    return f"{page_of(job)}v1.pdf"
+
+
+def test_the_pdf_is_shown_in_a_sandbox_without_our_origin(saved: Job, viewer: Client) -> None:
+    answer = viewer.get(pdf_of(saved))
+    assert b"".join(answer.streaming_content) == b"%PDF-1.7 hello"
+    assert answer["Content-Type"] == "application/pdf"
+    assert answer["Content-Length"] == "14"
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    assert answer["X-Frame-Options"] == "SAMEORIGIN"
+    assert answer["Content-Security-Policy"].startswith("sandbox;")
+    assert answer["Cache-Control"] == "private, no-store"
+    assert answer["Content-Disposition"].startswith("inline;")
+
+
+def test_a_download_has_a_readable_name_and_leaves_a_record(saved: Job, viewer: Client) -> None:
+    answer = viewer.get(f"{pdf_of(saved)}?download")
+    assert answer["Content-Disposition"] == (
+        "attachment; filename=\"Capek _2024_; v1_v1.pdf\"; filename*=UTF-8''%C4%8Capek%20_2024_%3B%20v1_v1.pdf"
+    )
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.actor_words) == ("download_pdf", "nadia")
+    assert entry.subject == f"document {saved.version.document.public_id} v1"
+
+
+def test_a_version_without_a_pdf_has_none(batch: Batch, operator: Client) -> None:
+    job = make_accepted_job(batch=batch)
+    assert operator.get(pdf_of(job)).status_code == 404
+    assert "The PDF appears here when it is saved." in operator.get(page_of(job)).text
+    assert not AuditEntry.objects.exists()
+
+
+def test_a_file_deleted_by_retention_is_said_to_be(saved: Job, operator: Client) -> None:
+    saved.version.artifact.local_deleted_at = NOW
+    saved.version.artifact.save()
+    assert operator.get(pdf_of(saved)).status_code == 404
+    assert "Retention deleted it" in operator.get(page_of(saved)).text
+
+
+def test_an_object_that_is_missing_is_not_found(batch: Batch, operator: Client, saved: Job) -> None:
+    job = make_saved_job(batch=batch)
+    assert operator.get(pdf_of(job)).status_code == 404
