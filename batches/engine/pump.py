@@ -72,7 +72,7 @@ class Pump:
         self._held: dict[int, Claim] = {}
         self._leases: dict[int, datetime] = {}
         self._busy: set[int] = set()  # a thread has it
-        self._preparing: dict[int, int] = defaultdict(int)
+        self._preparing: dict[int, int] = {}  # job → account
         self._ready: dict[int, deque[submission.Prepared]] = defaultdict(deque)
         self._ask_again: dict[int, datetime] = {}
         self._polls: list[tuple[datetime, int, int]] = []
@@ -192,7 +192,7 @@ class Pump:
             room = self.conf.held_most - len(self._held)
             claimed = claims.claim_due(account, IN_PROGRESS, owner=self.owner, now=now, most=min(room, 250))
             if account.health == AccountHealth.OPEN:
-                waiting = len(self._ready[account.pk]) + self._preparing[account.pk]
+                waiting = len(self._ready[account.pk]) + list(self._preparing.values()).count(account.pk)
                 wanted = min(READY_MOST, pacing.slots_in(pacing.submit_limits(account), READY_SECONDS) + 1) - waiting
                 claimed += claims.claim_due(
                     account, (JobState.PENDING,), owner=self.owner, now=now, most=min(room - len(claimed), wanted)
@@ -226,7 +226,7 @@ class Pump:
         provider = self.providers.of(account)
         for claim in fresh:
             given = inputs[claim.version_id]
-            self._preparing[account.pk] += 1
+            self._preparing[claim.job_id] = account.pk
             self._work(claim, self._threads.fetch, steps.prepare, claim, given, provider, self.store)
         refused = [claim for claim in pending if claim.submission is not None]
         self._load_bodies(refused)
@@ -250,7 +250,7 @@ class Pump:
         bodies = submission.read_bodies([claim.submission.id for claim in again if claim.submission]) if again else {}
         for claim in again:
             assert claim.submission is not None
-            self._preparing[claim.account_id] += 1
+            self._preparing[claim.job_id] = claim.account_id
             body = bodies.get(claim.submission.id)
             self._work(claim, self._threads.fetch, steps.prepare_again, claim, claim.submission, body, self.store)
 
@@ -354,8 +354,7 @@ class Pump:
         self._busy.discard(claim.job_id)
         account = self._accounts[claim.account_id]
         context = polling.PollContext(account, now, self.rng)
-        if isinstance(result, steps.PreparedDone | steps.PrepareFailed):
-            self._preparing[claim.account_id] -= 1
+        self._preparing.pop(claim.job_id, None)
         match result:
             case steps.PreparedDone(prepared=prepared):
                 self._ready[claim.account_id].append(prepared)
