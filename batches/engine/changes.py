@@ -20,17 +20,7 @@ from django.db import DataError, IntegrityError, transaction
 from batches.engine import alerts, bulk, health, pacing, transitions
 from batches.engine.claims import Claim
 from batches.engine.transitions import Move
-from batches.models import (
-    AlertKind,
-    Artifact,
-    Exchange,
-    FailureClass,
-    HoldReason,
-    Job,
-    JobState,
-    Lane,
-    Submission,
-)
+from batches.models import AlertKind, Artifact, Exchange, FailureClass, HoldReason, Job, JobState, Lane, Submission
 from batches.providers.base import ExchangeFacts
 
 log = logging.getLogger(__name__)
@@ -94,6 +84,13 @@ class Change:
     alert: tuple[AlertKind, str] | None = None
     after: Claim | None = None
     follow: Follow | None = None
+
+
+def moving(
+    claim: Claim, to_state: JobState, *, reason: str, words: str = "", fields: Mapping[str, Any] | None = None
+) -> Move:
+    """The claimed job's way to `to_state`, under the claim's own state and token."""
+    return Move(claim.job_id, claim.token, claim.state, to_state, reason, words=words, fields=fields or {})
 
 
 def write_round(group: Sequence[Change], *, now: datetime) -> set[int]:
@@ -326,11 +323,9 @@ def parking(claim: Claim, words: str, *, now: datetime, failure_class: FailureCl
     return Change(
         claim=claim,
         at=now,
-        move=Move(
-            job_id=claim.job_id,
-            token=claim.token,
-            from_state=claim.state,
-            to_state=JobState.UNKNOWN if maybe_sent else JobState.FAILED,
+        move=moving(
+            claim,
+            JobState.UNKNOWN if maybe_sent else JobState.FAILED,
             reason="parked",
             words=words,
             fields={"failure_class": failure_class, "failure_code": "", "failure_words": words},

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from batches.conf import ENGINE
-from batches.engine import polling, retries, transitions
-from batches.engine.changes import AccountEffect, ArtifactFacts, Change
+from batches.engine import polling, retries
+from batches.engine.changes import AccountEffect, ArtifactFacts, Change, moving
 from batches.engine.claims import Claim
 from batches.engine.pdfcheck import PdfChecker
 from batches.models import FailureClass, HoldReason, JobState, SubmissionOutcome
@@ -196,14 +196,7 @@ def judge_collected(claim: Claim, collected: Collected, *, now: datetime) -> Cha
     return Change(
         claim=claim,
         at=now,
-        move=transitions.Move(
-            job_id=claim.job_id,
-            token=claim.token,
-            from_state=JobState.RENDERED,
-            to_state=JobState.SAVED,
-            reason="stored",
-            fields={"fetch_count": claim.fetch_count + 1},
-        ),
+        move=moving(claim, JobState.SAVED, reason="stored", fields={"fetch_count": claim.fetch_count + 1}),
         submission_id=claim.submission.id,
         submission_fields={"outcome": SubmissionOutcome.DELIVERED, "closed_at": now},
         exchanges=_of(claim, collected.exchanges),
@@ -268,15 +261,7 @@ def _end(
     return Change(
         claim=claim,
         at=now,
-        move=transitions.Move(
-            job_id=claim.job_id,
-            token=claim.token,
-            from_state=JobState.RENDERED,
-            to_state=to_state,
-            reason=failure_class.value,
-            words=words,
-            fields=fields,
-        ),
+        move=moving(claim, to_state, reason=failure_class.value, words=words, fields=fields),
         exchanges=exchanges,
     )
 

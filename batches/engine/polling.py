@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from batches.engine import retries, transitions
-from batches.engine.changes import NO_EFFECT, AccountEffect, Change, Follow, FollowStep
+from batches.engine import retries
+from batches.engine.changes import NO_EFFECT, AccountEffect, Change, Follow, FollowStep, moving
 from batches.engine.claims import Claim
 from batches.models import (
     AccountHealth,
@@ -61,11 +61,9 @@ def judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Chang
         return Change(
             claim=claim,
             at=context.now,
-            move=transitions.Move(
-                job_id=claim.job_id,
-                token=claim.token,
-                from_state=claim.state,
-                to_state=JobState.FAILED,
+            move=moving(
+                claim,
+                JobState.FAILED,
                 reason="provider_job_failed",
                 words=words,
                 fields={
@@ -94,14 +92,7 @@ def _rendered(claim: Claim, status: JobStatus, seen: dict[str, Any], context: Po
     return Change(
         claim=claim,
         at=context.now,
-        move=transitions.Move(
-            job_id=claim.job_id,
-            token=claim.token,
-            from_state=claim.state,
-            to_state=JobState.RENDERED,
-            reason="provider_job_finished",
-            fields={**seen, "due_at": context.now},
-        ),
+        move=moving(claim, JobState.RENDERED, reason="provider_job_finished", fields={**seen, "due_at": context.now}),
         submission_id=claim.submission.id,
         submission_fields={"result": result},
         exchanges=((status.exchange, claim.submission.id),),
@@ -184,11 +175,9 @@ def _deadline_exceeded(
     return Change(
         claim=claim,
         at=context.now,
-        move=transitions.Move(
-            job_id=claim.job_id,
-            token=claim.token,
-            from_state=claim.state,
-            to_state=JobState.DEADLINE_EXCEEDED,
+        move=moving(
+            claim,
+            JobState.DEADLINE_EXCEEDED,
             reason="deadline_exceeded",
             words=words,
             fields={**seen, "failure_class": failure, "failure_code": "", "failure_words": words},

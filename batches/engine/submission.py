@@ -19,12 +19,13 @@ from django.db import connection, transaction
 
 from batches.conf import ENGINE
 from batches.engine import claims, keys, pacing, polling, retries, transitions
-from batches.engine.changes import AccountEffect, Change, Follow, FollowStep, parking
+from batches.engine.changes import AccountEffect, Change, Follow, FollowStep, moving, parking
 from batches.engine.claims import Claim, OpenSubmission
 from batches.models import (
     AlertKind,
     DocumentVersion,
     FailureClass,
+    Job,
     JobState,
     Lane,
     ProviderAccount,
@@ -73,6 +74,15 @@ class Sending:
     prepared: Prepared
     submission: OpenSubmission
     slot: datetime
+
+
+@dataclass(frozen=True)
+class Intents:
+    """What may be sent now; which jobs turned out to be somebody else's; and when to ask again for the rest."""
+
+    sendings: list[Sending]
+    lost: set[int]
+    ask_again_at: datetime
 
 
 def read_inputs(version_ids: Sequence[int]) -> dict[int, Input]:
@@ -128,14 +138,10 @@ def prepare_again(claim: Claim, submission: OpenSubmission, inline: bytes | None
     return Prepared(claim, request, digest, submission.body_key, doubt_before=submission.in_doubt)
 
 
-def commit_intents(
-    account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime
-) -> tuple[list[Sending], datetime]:
+def commit_intents(account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime) -> Intents:
     """Commit the intent of as many of `ready` as slots and the in-flight cap allow.
 
     The account's lane row is locked throughout, so that neither pace nor cap can be passed by two pumps at once.
-    Returns what may be sent now, each with its slot, and when to ask again for the rest. What is in neither the
-    result nor still this pump's (its claim went stale) is left out: the caller compares by job.
     """
     limits = pacing.submit_limits(account)
     with transaction.atomic():
@@ -149,20 +155,17 @@ def commit_intents(
                 chosen.append(prepared)
                 room -= 1
         if not chosen:
-            return [], now + timedelta(seconds=ENGINE.claim_interval_seconds)
+            return Intents([], set(), now + timedelta(seconds=ENGINE.claim_interval_seconds))
         reservation = pacing.reserve(
-            account.pk,
-            Lane.SUBMIT,
-            limits,
-            wanted=len(chosen),
-            now=now,
-            horizon_seconds=ENGINE.slot_horizon_seconds,
+            account.pk, Lane.SUBMIT, limits, wanted=len(chosen), now=now, horizon_seconds=ENGINE.slot_horizon_seconds
         )
         slotted = list(zip(chosen, reservation.slots, strict=False))
         first = [pair for pair in slotted if not pair[0].is_resend]
         again = [pair for pair in slotted if pair[0].is_resend]
         sendings = _commit_first(account, first, now=now) + _commit_again(again, now=now)
-    return sendings, reservation.ask_again_at
+    given = {prepared.claim.job_id for prepared, _slot in slotted}
+    lost = given - {sending.prepared.claim.job_id for sending in sendings}
+    return Intents(sendings, lost, reservation.ask_again_at)
 
 
 def _commit_first(
@@ -172,17 +175,7 @@ def _commit_first(
     if not pairs:
         return []
     moved = transitions.move_many(
-        [
-            transitions.Move(
-                job_id=prepared.claim.job_id,
-                token=prepared.claim.token,
-                from_state=JobState.PENDING,
-                to_state=JobState.SUBMITTING,
-                reason="intent_committed",
-            )
-            for prepared, _slot in pairs
-        ],
-        now=now,
+        [moving(prepared.claim, JobState.SUBMITTING, reason="intent_committed") for prepared, _slot in pairs], now=now
     )
     until = retries.resend_until(now, account.key_retention_seconds)
     sendings: list[Sending] = []
@@ -237,10 +230,16 @@ def _new_submission(
 
 
 def _commit_again(pairs: Sequence[tuple[Prepared, datetime]], *, now: datetime) -> list[Sending]:
+    """submitting → submitting, where the claim still holds."""
+    if not pairs:
+        return []
+    jobs = Job.objects.filter(pk__in=[prepared.claim.job_id for prepared, _slot in pairs])
+    tokens = dict(jobs.values_list("pk", "fencing_token"))
     sendings = []
     for prepared, slot in pairs:
         assert prepared.claim.submission is not None, "a submitting job has an open submission"
-        sendings.append(Sending(prepared, prepared.claim.submission, slot))
+        if tokens[prepared.claim.job_id] == prepared.claim.token:
+            sendings.append(Sending(prepared, prepared.claim.submission, slot))
     Submission.objects.filter(pk__in=[sending.submission.id for sending in sendings]).update(last_sent_at=now)
     return sendings
 
@@ -296,14 +295,7 @@ def judge_answer(sending: Sending, answer: Accepted | Finished, account: Provide
     return Change(
         claim=claim,
         at=now,
-        move=transitions.Move(
-            job_id=claim.job_id,
-            token=claim.token,
-            from_state=JobState.SUBMITTING,
-            to_state=to_state,
-            reason="accepted",
-            fields=job_fields,
-        ),
+        move=moving(claim, to_state, reason="accepted", fields=job_fields),
         submission_id=sending.submission.id,
         submission_fields=submission_fields,
         exchanges=((answer.exchange, sending.submission.id),),
@@ -331,15 +323,7 @@ def judge_error(
         fields |= {"outcome": SubmissionOutcome.REFUSED, "closed_at": now}
     move = None
     if to_state is not JobState.SUBMITTING:
-        move = transitions.Move(
-            job_id=claim.job_id,
-            token=claim.token,
-            from_state=JobState.SUBMITTING,
-            to_state=to_state,
-            reason=f"submit_{decision.next.value}",
-            words=error.words,
-            fields=job_fields,
-        )
+        move = moving(claim, to_state, reason=f"submit_{decision.next.value}", words=error.words, fields=job_fields)
     alert = None
     if decision.next is retries.Next.UNKNOWN:
         alert = (AlertKind.UNKNOWN_OUTCOME, f"{claim.business_id}: {error.words} {WHAT_TO_DO_UNKNOWN}")
@@ -366,11 +350,7 @@ def _end_of(decision: retries.Decision, error: errors.ProviderError) -> tuple[Jo
         return JobState.SUBMITTING, {}
     if decision.next is retries.Next.REQUEUE:
         return JobState.PENDING, {"due_at": decision.due_at}
-    failure = {
-        "failure_class": decision.failure_class,
-        "failure_code": error.code[:100],
-        "failure_words": error.words,
-    }
+    failure = {"failure_class": decision.failure_class, "failure_code": error.code[:100], "failure_words": error.words}
     if decision.next is retries.Next.FAIL:
         return JobState.FAILED, failure
     failure["failure_words"] = f"{error.words} {WHAT_TO_DO_UNKNOWN}"
@@ -383,14 +363,7 @@ def judge_never_left(claim: Claim, *, now: datetime) -> Change:
     return Change(
         claim=claim,
         at=now,
-        move=transitions.Move(
-            job_id=claim.job_id,
-            token=claim.token,
-            from_state=JobState.SUBMITTING,
-            to_state=JobState.PENDING,
-            reason="never_left",
-            fields={"due_at": now},
-        ),
+        move=moving(claim, JobState.PENDING, reason="never_left", fields={"due_at": now}),
         submission_id=claim.submission.id,
         submission_fields={"in_doubt": False},
     )
@@ -412,11 +385,9 @@ def judge_id_known(claim: Claim, account: ProviderAccount, *, now: datetime) -> 
     return Change(
         claim=claim,
         at=now,
-        move=transitions.Move(
-            job_id=claim.job_id,
-            token=claim.token,
-            from_state=JobState.SUBMITTING,
-            to_state=JobState.ACCEPTED,
+        move=moving(
+            claim,
+            JobState.ACCEPTED,
             reason="id_was_recorded",
             fields={"deadline_at": deadline_at, "due_at": now, "poll_count": 0, "fetch_count": 0},
         ),
@@ -445,11 +416,9 @@ def judge_window_closed(claim: Claim, *, now: datetime) -> Change:
     return Change(
         claim=claim,
         at=now,
-        move=transitions.Move(
-            job_id=claim.job_id,
-            token=claim.token,
-            from_state=JobState.SUBMITTING,
-            to_state=JobState.UNKNOWN,
+        move=moving(
+            claim,
+            JobState.UNKNOWN,
             reason="resend_window_closed",
             words=words,
             fields={
