@@ -1,7 +1,7 @@
 """What of an exchange may be kept: words without keys, documents, ids or links. Pure text work.
 
-A RelayPDF id or file URL opens the document without a key (relaypdf-infrai.md A5), so both count as secrets here; ids
-are kept in a masked form that still tells two of them apart.
+A RelayPDF id or file URL opens the document without a key (A5: CONFIRMED P, M), so both count as secrets here; ids are
+kept in a masked form that still tells two of them apart.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """RelayPDF's HTTP contract: the calls, then the tables of its words, then how its answers are read.
 
-Facts and their tags (CONFIRMED, FIXTURE, INFERRED, UNKNOWN; sources P, M, N, S0 …) come from the vendor study; a tag
-stands beside each use, since the vendor's contract is not closed: codes, statuses and fields may grow, so unknown ones
-are kept, shown and never final. Webhooks are in `relaypdf_webhooks.py`.
+A tag beside each fact says how sure it is and where it is from (README, "Tags of vendor facts"), since the contract is
+not closed: codes, statuses and fields may grow, so unknown ones are kept, shown and never final. Webhooks are in `relaypdf_webhooks.py`.
 """
 
 from __future__ import annotations

@@ -332,6 +332,28 @@ class TestConnections:
 
 
 class TestBodies:
+    def test_may_take_longer_to_send_than_a_connection_may_take_to_open(self) -> None:
+        client = HttpClient(connect_timeout=0.3, read_timeout=10, pool_size=4)
+        body = b"x" * 30_000_000  # more than the kernel holds for a peer that does not read
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+
+            def serve() -> None:
+                connection, _ = listener.accept()
+                with connection, connection.makefile("rb") as stream:
+                    threading.Event().wait(1)
+                    while stream.readline().strip():
+                        pass
+                    stream.read(len(body))
+                    connection.sendall(b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}")
+
+            server = threading.Thread(target=serve, daemon=True)
+            server.start()
+            address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            with client.open(call(address, body=body, seconds=30), now=NOW) as answer:
+                assert answer.status == 202
+            server.join(30)
+        client.close()
+
     def read(self, client: HttpClient, double: RelayPDFDouble, payload: bytes, max_bytes: int) -> tuple[bytes, Answer]:
         double.raw("account", payload)
         with client.open(call(double.url), now=NOW) as answer:

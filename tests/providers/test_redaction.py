@@ -70,6 +70,11 @@ def test_a_secret_that_the_cut_splits_is_not_half_kept(length: int) -> None:
     assert "Zk81" not in kept
 
 
+def test_a_cut_that_masking_moves_into_sight_shows_no_half_secret() -> None:
+    secret = "pdf_" + "Zk81" * 40
+    assert "Zk81" not in redaction.vendor_words(f"{secret} " * 30, secrets=[secret])
+
+
 def test_a_short_id_does_not_take_numbers_apart() -> None:
     assert (
         redaction.without_secrets("job 7 of 17, line 7", ["7"])

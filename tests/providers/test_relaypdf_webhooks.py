@@ -95,6 +95,10 @@ def test_an_odd_time_is_refused_even_when_it_is_signed(seconds: str) -> None:
     refused({"RelayPDF-Signature": f"t={seconds},v1={signature}"})
 
 
+def test_bytes_that_are_no_text_are_not_passed_over() -> None:
+    refused({"RelayPDF-Signature": f"t={int(NOW.timestamp())},v1=\udce9{digest(BODY)}"})
+
+
 def test_two_times_are_refused() -> None:
     at = int(NOW.timestamp())
     refused({"RelayPDF-Signature": f"t={at},t={at + 1},v1={digest(BODY)}"})
