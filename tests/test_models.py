@@ -1,0 +1,340 @@
+"""What the database itself refuses, whoever writes: every named constraint, on whichever database the suite runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.db import IntegrityError, connection, models, transaction
+
+from batches.models import (
+    Alert,
+    ApiToken,
+    Artifact,
+    Batch,
+    BatchItem,
+    Document,
+    DocumentVersion,
+    Exchange,
+    Job,
+    JobEvent,
+    JobState,
+    Membership,
+    PacingLane,
+    ProviderAccount,
+    PumpSlot,
+    Submission,
+    WebhookEvent,
+    Workspace,
+)
+from tests.factories import (
+    NOW,
+    make_accepted_job,
+    make_account,
+    make_batch,
+    make_job,
+    make_saved_job,
+    make_submission,
+    make_version,
+    make_workspace,
+)
+
+pytestmark = pytest.mark.django_db
+
+CONSTRAINTS: dict[str, tuple[type[models.Model], models.BaseConstraint]] = {
+    constraint.name: (model, constraint)
+    for model in apps.get_app_config("batches").get_models()
+    for constraint in model._meta.constraints
+}
+
+
+def make_person(name: str = "okoye") -> User:
+    return User.objects.create(username=name)
+
+
+def make_event(**fields: Any) -> WebhookEvent:
+    defaults = {"body": b"{}", "body_sha256": "0" * 64, "dedupe_key": "0" * 64, "signed_at": NOW}
+    return WebhookEvent.objects.create(**{"account": make_account()} | defaults | fields)
+
+
+def make_alert(**fields: Any) -> Alert:
+    defaults = {"kind": "surplus", "subject": "job:1", "words": "Billed twice.", "opened_at": NOW}
+    return Alert.objects.create(**defaults | fields)
+
+
+def make_token(**fields: Any) -> ApiToken:
+    workspace, user = make_workspace(), User.objects.get_or_create(username="lindqvist")[0]
+    defaults = {"name": "reporting", "prefix": "rpb_1234", "secret_sha256": "0" * 64}
+    return ApiToken.objects.create(workspace=workspace, user=user, **defaults | fields)
+
+
+def make_exchange(**fields: Any) -> Exchange:
+    defaults = {"kind": "submit", "at": NOW, "duration_ms": 1}
+    return Exchange.objects.create(**{"account": make_account()} | defaults | fields)
+
+
+def twice(make: Callable[[], Any]) -> None:
+    make()
+    make()
+
+
+def changed(row: models.Model, **fields: Any) -> None:
+    """A bulk update, which goes past every check in Python."""
+    assert type(row)._default_manager.filter(pk=row.pk).update(**fields)
+
+
+def second_membership() -> None:
+    workspace, user = make_workspace(), make_person()
+    twice(lambda: Membership.objects.create(workspace=workspace, user=user, role="viewer"))
+
+
+def second_lane() -> None:
+    account = make_account()
+    twice(lambda: PacingLane.objects.create(account=account, lane="submit"))
+
+
+def second_creation() -> None:
+    workspace = make_workspace()
+    twice(lambda: make_batch(workspace=workspace, creation_key="one click"))
+
+
+def second_row(**same: str) -> None:
+    """Another item of the same batch at the same position, or with the same document."""
+    first = make_job().version.items.get()
+    other = make_job(batch=first.batch).version.items.get()
+    changed(other, **{name: getattr(first, value) for name, value in same.items()})
+
+
+def second_business_id() -> None:
+    workspace = make_workspace()
+    twice(
+        lambda: Document.objects.create(
+            workspace=workspace, public_id=f"doc_{Document.objects.count()}", business_id="INV-1"
+        )
+    )
+
+
+def second_number() -> None:
+    workspace = make_workspace()
+    twice(lambda: make_version(workspace=workspace, business_id="INV-1", number=7))
+
+
+def second_submission(**fields: Any) -> None:
+    """A closed submission beside another that shares `fields` with it."""
+    job = make_job()
+    closed = {"outcome": "refused", "closed_at": NOW}
+    twice(lambda: make_submission(job=job, **closed | fields))
+
+
+def second_open_submission() -> None:
+    job = make_job()
+    twice(lambda: make_submission(job=job))
+
+
+def second_storage_key() -> None:
+    first, second = make_saved_job(), make_saved_job()
+    changed(second.version.artifact, storage_key=first.version.artifact.storage_key)
+
+
+def second_event() -> None:
+    account = make_account()
+    twice(lambda: make_event(account=account))
+
+
+def in_batch_of(job: Job) -> BatchItem:
+    return job.version.items.get()
+
+
+BREACHES: dict[str, Callable[[], Any]] = {
+    "workspace_slug_unique": lambda: twice(lambda: make_workspace(slug="north")),
+    "membership_once_per_workspace": second_membership,
+    "membership_role_known": lambda: Membership.objects.create(
+        workspace=make_workspace(), user=make_person(), role="king"
+    ),
+    "provider_account_slug_unique": lambda: twice(lambda: make_account(slug="relaypdf")),
+    "provider_account_kind_known": lambda: make_account(kind="carrier pigeon"),
+    "provider_account_health_known": lambda: make_account(health="poorly"),
+    "provider_account_hold_has_reason": lambda: make_account(health="held", held_at=NOW),
+    "pacing_lane_once_per_account": second_lane,
+    "pacing_lane_known": lambda: PacingLane.objects.create(account=make_account(), lane="overtaking"),
+    "pump_slot_number_unique": lambda: twice(lambda: PumpSlot.objects.create(number=1)),
+    "pump_slot_lease_pairs": lambda: PumpSlot.objects.create(number=1, owner="host:1"),
+    "batch_public_id_unique": lambda: twice(lambda: make_batch(public_id="bat_1")),
+    "batch_creation_key_once_per_workspace": second_creation,
+    "batch_on_conflict_known": lambda: make_batch(on_conflict="shrug"),
+    "item_position_once_per_batch": lambda: second_row(position="position"),
+    "item_document_once_per_batch": lambda: second_row(document="document"),
+    "item_dismissed_with_note": lambda: changed(in_batch_of(make_job()), dismissed_at=NOW),
+    "document_public_id_unique": lambda: twice(
+        lambda: Document.objects.create(workspace=make_workspace(), public_id="doc_same", business_id="INV-1")
+    ),
+    "document_business_id_once_per_workspace": second_business_id,
+    "document_business_id_not_empty": lambda: Document.objects.create(
+        workspace=make_workspace(), public_id="doc_1", business_id=""
+    ),
+    "version_number_once_per_document": second_number,
+    "version_number_from_one": lambda: make_version(workspace=make_workspace(), number=0),
+    "version_input_in_one_place": lambda: make_version(workspace=make_workspace(), input_key="inputs/1"),
+    "version_kind_known": lambda: make_version(workspace=make_workspace(), kind="papyrus"),
+    "artifact_storage_key_unique": second_storage_key,
+    "artifact_not_empty": lambda: changed(make_saved_job().version.artifact, byte_count=0),
+    "job_state_known": lambda: changed(make_job(), state="resting"),
+    "job_lease_pairs": lambda: changed(make_job(), lease_owner="host:1"),
+    "job_failed_has_class": lambda: changed(make_job(), state=JobState.FAILED),
+    "job_accepted_has_deadline": lambda: changed(make_job(), state=JobState.ACCEPTED),
+    "job_event_from_known": lambda: JobEvent.objects.create(
+        job=make_job(), at=NOW, from_state="limbo", to_state="pending", reason="test"
+    ),
+    "job_event_to_known": lambda: JobEvent.objects.create(
+        job=make_job(), at=NOW, from_state="pending", to_state="limbo", reason="test"
+    ),
+    "submission_sequence_once_per_job": lambda: second_submission(sequence=1),
+    "submission_key_once_per_account": lambda: second_submission(idempotency_key="k" * 64),
+    "submission_provider_job_once_per_account": lambda: second_submission(provider_job_id="pdf_1", accepted_at=NOW),
+    "submission_one_open_per_job": second_open_submission,
+    "submission_body_in_one_place": lambda: make_submission(job=make_job(), body_key="bodies/1"),
+    "submission_accepted_with_id": lambda: make_submission(job=make_job(), provider_job_id="pdf_1"),
+    "submission_outcome_known": lambda: make_submission(job=make_job(), outcome="applause", closed_at=NOW),
+    "submission_closed_with_time": lambda: make_submission(job=make_job(), outcome="refused"),
+    "exchange_kind_known": lambda: make_exchange(kind="small talk"),
+    "webhook_event_dedupe_key_once_per_account": second_event,
+    "webhook_event_outcome_known": lambda: make_event(outcome="puzzled"),
+    "alert_one_open_per_kind_and_subject": lambda: twice(make_alert),
+    "alert_kind_known": lambda: make_alert(kind="rumour"),
+    "api_token_secret_unique": lambda: twice(make_token),
+}
+
+#: The same constraint from its other sides: each of these must be refused as well.
+FURTHER_BREACHES: list[tuple[str, Callable[[], Any]]] = [
+    ("provider_account_hold_has_reason", lambda: make_account(hold_reason="auth")),
+    ("provider_account_hold_has_reason", lambda: make_account(health="held", hold_reason="auth")),
+    ("provider_account_hold_has_reason", lambda: make_account(health="held", hold_reason="mood", held_at=NOW)),
+    ("pump_slot_lease_pairs", lambda: PumpSlot.objects.create(number=1, lease_until=NOW)),
+    ("item_dismissed_with_note", lambda: changed(in_batch_of(make_job()), dismissed_note="seen")),
+    ("version_input_in_one_place", lambda: make_version(workspace=make_workspace(), input_inline=None)),
+    ("artifact_not_empty", lambda: changed(make_saved_job().version.artifact, page_count=0)),
+    ("job_lease_pairs", lambda: changed(make_job(), lease_until=NOW)),
+    ("job_failed_has_class", lambda: changed(make_job(), failure_class="internal")),
+    ("job_failed_has_class", lambda: changed(make_job(state=JobState.FAILED), failure_class="bad luck")),
+    ("submission_body_in_one_place", lambda: make_submission(job=make_job(), body_inline=None)),
+    ("submission_accepted_with_id", lambda: make_submission(job=make_job(), accepted_at=NOW)),
+    ("submission_closed_with_time", lambda: make_submission(job=make_job(), closed_at=NOW)),
+]
+
+
+def refused_by(error: IntegrityError, name: str) -> bool:
+    """Whether it was this very constraint. SQLite tells a unique one by its columns, not by its name."""
+    model, constraint = CONSTRAINTS[name]
+    if connection.vendor == "sqlite" and isinstance(constraint, models.UniqueConstraint):
+        columns = [model._meta.get_field(field).column for field in constraint.fields]
+        return ", ".join(f"{model._meta.db_table}.{column}" for column in columns) in str(error)
+    return name in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "breach"),
+    [*BREACHES.items(), *FURTHER_BREACHES],
+    ids=[*BREACHES, *(f"{name}-{number}" for number, (name, _) in enumerate(FURTHER_BREACHES))],
+)
+def test_the_database_refuses(name: str, breach: Callable[[], Any]) -> None:
+    with pytest.raises(IntegrityError) as refused, transaction.atomic():
+        breach()
+    assert refused_by(refused.value, name), f"refused by something else: {refused.value}"
+
+
+def test_every_named_constraint_is_tried() -> None:
+    assert set(BREACHES) == set(CONSTRAINTS)
+
+
+def test_every_constraint_stands_in_the_database_under_its_name() -> None:
+    found: set[str] = set()
+    with connection.cursor() as cursor:
+        for model in {model for model, _ in CONSTRAINTS.values()}:
+            found |= set(connection.introspection.get_constraints(cursor, model._meta.db_table))
+    assert set(CONSTRAINTS) <= found
+
+
+def test_one_job_and_one_artifact_per_version() -> None:
+    job = make_saved_job()
+    other = make_saved_job()
+    for row in (other, other.version.artifact):
+        with pytest.raises(IntegrityError), transaction.atomic():
+            changed(row, version=job.version)
+
+
+def test_a_second_account_may_know_the_same_key_and_provider_job() -> None:
+    for _ in range(2):
+        job = make_job()
+        make_submission(job=job, idempotency_key="k" * 64, provider_job_id="pdf_1", accepted_at=NOW)
+
+
+def test_a_closed_alert_makes_room_for_the_next() -> None:
+    make_alert(closed_at=NOW + timedelta(hours=1))
+    make_alert()
+
+
+def proof() -> dict[str, models.Model]:
+    """A row of each model on the path from workspace and account to a submission and its evidence."""
+    job = make_saved_job()
+    submission = job.submissions.get()
+    make_exchange(account=job.account, job=job, submission=submission)
+    return {
+        "workspace": job.version.document.workspace,
+        "account": job.account,
+        "batch": in_batch_of(job).batch,
+        "document": job.version.document,
+        "version": job.version,
+        "job": job,
+        "submission": submission,
+    }
+
+
+def delete_past_django(row: models.Model) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"DELETE FROM {row._meta.db_table} WHERE id = %s", [row.pk])
+    connection.check_constraints()  # foreign keys are only checked at the end of a transaction
+
+
+@pytest.mark.parametrize("what", ["workspace", "account", "batch", "document", "version", "job", "submission"])
+def test_what_proves_a_submission_cannot_be_deleted(what: str) -> None:
+    row = proof()[what]
+    with pytest.raises(models.ProtectedError), transaction.atomic():
+        row.delete()
+    with pytest.raises(IntegrityError), transaction.atomic():
+        delete_past_django(row)
+
+
+def test_every_foreign_key_towards_the_evidence_protects() -> None:
+    evidence = {
+        Artifact,
+        Batch,
+        BatchItem,
+        Document,
+        DocumentVersion,
+        Exchange,
+        Job,
+        JobEvent,
+        PacingLane,
+        ProviderAccount,
+        Submission,
+        WebhookEvent,
+        Workspace,
+    }
+    soft = [
+        f"{model.__name__}.{field.name}"
+        for model in evidence
+        for field in model._meta.get_fields()
+        if isinstance(field, models.ForeignKey) and field.remote_field.on_delete is not models.PROTECT
+    ]
+    assert soft == []
+
+
+def test_a_job_in_every_state_can_be_stored() -> None:
+    for state in JobState:
+        job = make_accepted_job() if state == JobState.ACCEPTED else make_job(state=state)
+        job.refresh_from_db()
+        assert job.state == state
