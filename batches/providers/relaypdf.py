@@ -1,7 +1,8 @@
-"""RelayPDF's HTTP contract: the calls, then the tables of its words, then how its answers are read.
+"""RelayPDF's HTTP contract: the calls and the requests that they make.
 
 A tag beside each fact says how sure it is and where it is from (README, "Tags of vendor facts"), since the contract is
-not closed: codes, statuses and fields may grow, so unknown ones are kept, shown and never final. Webhooks are in `relaypdf_webhooks.py`.
+not closed: codes, statuses and fields may grow, so unknown ones are kept, shown and never final. Answers are read in
+`relaypdf_answers.py`, webhooks in `relaypdf_webhooks.py`.
 """
 
 from __future__ import annotations

