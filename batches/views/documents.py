@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse, StreamingHttpResponse
@@ -18,8 +16,8 @@ from django.views.decorators.http import require_POST, require_safe
 from batches import documents, filenames, listings, storage, wording
 from batches.models import Artifact, Document, Submission
 from batches.views.access import SignedInRequest, document_or_404, may_write, record
+from batches.views.stored import chunks, opened, store_away
 
-COPY_BYTES = 256 * 1024
 NOTHING_NEW = 204
 #: The PDF is data from outside: it gets no scripts, no forms and no origin, even if a browser took it for a page.
 PDF_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
@@ -94,23 +92,17 @@ def document_pdf(request: SignedInRequest, public_id: str, number: int) -> HttpR
     if artifact.local_deleted_at is not None:
         raise Http404("The stored file was deleted by retention.")
     try:
-        file = storage.open_store(settings.STORAGE_URL).open(artifact.storage_key)
-    except storage.ObjectMissing as error:
-        raise Http404("The stored file is missing from storage.") from error
+        file = opened(artifact.storage_key)
+    except storage.StoreError:
+        return store_away(request)
     is_download = "download" in request.GET
     subject = f"document {document.public_id} v{number}"
     record(request, "download_pdf" if is_download else "view_pdf", subject, document.workspace)
     name = filenames.pdf_name(document.business_id, number, artifact.version.filename)
-    response = StreamingHttpResponse(_chunks(file), content_type="application/pdf")
+    response = StreamingHttpResponse(chunks(file), content_type="application/pdf")
     response["Content-Length"] = str(artifact.byte_count)
     response["Content-Disposition"] = filenames.content_disposition(name, inline=not is_download)
     response["Content-Security-Policy"] = PDF_POLICY
     response["X-Content-Type-Options"] = "nosniff"
     response["Cache-Control"] = "private, no-store"
     return response
-
-
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    with file:
-        while chunk := file.read(COPY_BYTES):
-            yield chunk

@@ -17,10 +17,10 @@ from django.views.decorators.http import require_safe
 
 from batches import archives, filenames, results, storage
 from batches.views.access import SignedInRequest, batch_or_404, record
+from batches.views.stored import chunks, opened, store_away
 
 log = logging.getLogger(__name__)
 
-COPY_BYTES = 256 * 1024
 TYPES = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
 
 
@@ -64,17 +64,11 @@ def batch_manifest(request: SignedInRequest, public_id: str) -> HttpResponseBase
     """The file as it was handed over, byte for byte."""
     batch = batch_or_404(request.user, public_id)
     try:
-        file = storage.open_store(settings.STORAGE_URL).open(batch.manifest_key)
-    except storage.ObjectMissing as error:
-        raise Http404("The manifest is missing from storage.") from error
+        file = opened(batch.manifest_key)
+    except storage.StoreError:
+        return store_away(request)
     record(request, "download_manifest", f"batch {batch.public_id}", batch.workspace)
-
-    def chunks() -> Iterator[bytes]:
-        with file:
-            while chunk := file.read(COPY_BYTES):
-                yield chunk
-
-    response = _attachment(chunks(), batch.manifest_name, "application/octet-stream")
+    response = _attachment(chunks(file), batch.manifest_name, "application/octet-stream")
     response["Content-Length"] = str(batch.manifest_bytes)
     return response
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,3 +160,11 @@ def test_a_file_deleted_by_retention_is_said_to_be(saved: Job, operator: Client)
 def test_an_object_that_is_missing_is_not_found(batch: Batch, operator: Client, saved: Job) -> None:
     job = make_saved_job(batch=batch)
     assert operator.get(pdf_of(job)).status_code == 404
+
+
+def test_a_store_that_is_away_is_not_a_missing_file(saved: Job, operator: Client, artifact_folder: Path) -> None:
+    (artifact_folder / ".artifact-store").unlink()
+    (artifact_folder / saved.version.artifact.storage_key).unlink()
+    answer = operator.get(pdf_of(saved))
+    assert answer.status_code == 503
+    assert "The file is kept" in answer.text

@@ -1,0 +1,38 @@
+"""Stored files on their way to a person. A store that does not answer is never told as a file that is gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from batches import storage
+
+log = logging.getLogger(__name__)
+
+COPY_BYTES = 256 * 1024
+
+
+def opened(key: str) -> BinaryIO:
+    """The object for reading. A missing one is a 404; any other `storage.StoreError` passes."""
+    try:
+        return storage.open_store(settings.STORAGE_URL).open(key)
+    except storage.ObjectMissing as error:
+        log.warning("a stored file is missing: %s", key)
+        raise Http404("The stored file is missing from storage.") from error
+
+
+def chunks(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while chunk := file.read(COPY_BYTES):
+            yield chunk
+
+
+def store_away(request: HttpRequest) -> HttpResponse:
+    """The page for a store that does not answer; called while its error is being handled."""
+    log.warning("the store does not answer", exc_info=True)
+    return render(request, "503.html", status=503)

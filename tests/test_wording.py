@@ -1,0 +1,184 @@
+"""Words, colours and the bar: every state and every failure has its own."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from itertools import pairwise
+
+import pytest
+
+from batches import sentences, wording
+from batches.models import Batch, FailureClass, HoldReason, JobState, ProviderAccount
+from batches.selectors import Counts, Progress
+from batches.templatetags.batches_extras import BAR_WIDTH, LEAST_SEGMENT, number, segments
+from batches.wording import BatchState, Group
+
+COLOURS = {"saved", "moving", "waiting", "held", "failed", "stopped"}
+
+
+def test_every_state_has_a_badge_and_every_failure_something_to_do() -> None:
+    assert set(wording.JOB_BADGES) == set(JobState)
+    assert set(wording.GROUP_BADGES) == set(Group)
+    assert set(wording.BATCH_BADGES) == set(BatchState)
+    assert set(wording.WHAT_TO_DO) == set(FailureClass)
+    assert set(wording.HOLD_WHAT_TO_DO) == set(HoldReason)
+    badges = [*wording.JOB_BADGES.values(), *wording.GROUP_BADGES.values(), *wording.BATCH_BADGES.values()]
+    assert {badge.colour for badge in badges} <= COLOURS
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "less than a minute"),
+        (49, "less than a minute"),
+        (50, "about 1 min"),
+        (3599, "about 1 h"),
+        (12_000, "about 3 h 20 min"),
+        (86_400, "about 1 day"),
+        (200_000, "about 2 days"),
+    ],
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert wording.duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.04, "+0.0 s"), (9.96, "+10.0 s"), (59.4, "+59 s"), (60, "+1 min"), (185, "+3 min 5 s"), (7800, "+2 h 10 min")],
+)
+def test_offsets(seconds: float, words: str) -> None:
+    assert wording.offset(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "words"), [(0, "as fast as it goes"), (50, "20 a second"), (3000, "one every 3 s")]
+)
+def test_paces(milliseconds: int, words: str) -> None:
+    assert wording.pace(milliseconds) == words
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (999, "999 bytes"),
+        (1000, "1.0 kB"),
+        (999_960, "1.0 MB"),
+        (2_000_000_000, "2.0 GB"),
+    ],
+)
+def test_sizes(size: int, words: str) -> None:
+    assert wording.size(size) == words
+
+
+def test_a_masked_id_fetches_nothing() -> None:
+    assert wording.masked("pdf_0123456789abcdef") == "pdf_••••••ef"
+    assert wording.masked("short") == "•••••"
+
+
+def test_numbers_are_whole_and_unknown_is_a_dash() -> None:
+    assert (number(1284), number(0), number(None)) == ("1,284", "0", "–")
+
+
+# --- the bar ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_bar_is_full_and_shows_even_three_of_a_hundred_thousand() -> None:
+    progress = Progress(
+        BatchState.RUNNING,
+        Counts(saved=60_000, failed=3, in_progress=39_997),
+        {JobState.PENDING: 39_990, JobState.ACCEPTED: 7},
+    )
+    drawn = segments(progress)
+    assert [segment.colour for segment in drawn] == ["saved", "failed", "moving", "waiting"]
+    assert all(segment.width >= LEAST_SEGMENT for segment in drawn)
+    assert sum(segment.width for segment in drawn) == pytest.approx(BAR_WIDTH, abs=0.5)
+    for left, right in pairwise(drawn):
+        assert left.x + left.width == pytest.approx(right.x, abs=0.2)
+
+
+def test_the_bar_of_nothing_is_empty() -> None:
+    assert segments(Progress()) == []
+
+
+# --- sentences ------------------------------------------------------------------------------------------------------
+
+
+def batch_at(**account: object) -> Batch:
+    return Batch(name="B", account=ProviderAccount(name="Sandbox", **{"submit_interval_ms": 3000, **account}))
+
+
+@pytest.mark.parametrize(
+    ("state", "counts", "states", "attention", "sentence"),
+    [
+        (
+            BatchState.RUNNING,
+            Counts(saved=1, in_progress=470),
+            {"pending": 463, "submitting": 1, "accepted": 4, "rendered": 2},
+            0,
+            "Rendering: 5 at the provider, 2 being fetched, 463 waiting for their turn at one every 3 s.",
+        ),
+        (
+            BatchState.RUNNING,
+            Counts(in_progress=1, held=4),
+            {"accepted": 1},
+            0,
+            "Rendering: 1 at the provider. 4 held.",
+        ),
+        (BatchState.COMPLETE, Counts(saved=12), {}, 0, "All 12 documents are saved."),
+        (BatchState.COMPLETE, Counts(saved=1), {}, 0, "The document is saved."),
+        (
+            BatchState.PARTIALLY_COMPLETE,
+            Counts(saved=9, failed=3),
+            {},
+            3,
+            "Ended: 9 of 12 documents are saved. 3 documents need a person.",
+        ),
+        (
+            BatchState.PARTIALLY_COMPLETE,
+            Counts(saved=9, failed=3),
+            {},
+            1,
+            "Ended: 9 of 12 documents are saved, 3 failed. 1 document needs a person.",
+        ),
+        (BatchState.FAILED, Counts(failed=2), {}, 0, "Ended: none of 2 documents was saved."),
+        (BatchState.CANCELLED, Counts(saved=1, cancelled=2), {}, 0, "Cancelled; 1 of 3 documents had been saved."),
+        (BatchState.PAUSED, Counts(held=1), {}, 0, "Paused: 1 document waits and nothing new is sent."),
+        (
+            BatchState.HELD,
+            Counts(held=60),
+            {},
+            0,
+            "Nothing is sent while Sandbox is held: 60 documents wait, nothing is lost.",
+        ),
+    ],
+)
+def test_the_status_sentence(
+    state: BatchState, counts: Counts, states: dict[str, int], attention: int, sentence: str
+) -> None:
+    assert sentences.status_sentence(batch_at(), Progress(state, counts, states, attention)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("account", "count", "seconds"),
+    [
+        ({"submit_interval_ms": 3000}, 1, 0),
+        ({"submit_interval_ms": 3000}, 101, 300),
+        ({"submit_interval_ms": 50, "submit_windows": [[20, 60], [5, 10]]}, 120, 300),
+        ({"submit_interval_ms": 3000, "submit_burst": 5}, 5, 0),
+        ({"submit_interval_ms": 3000}, 0, 0),
+    ],
+)
+def test_the_slowest_limit_decides_how_long_sending_takes(
+    account: dict[str, object], count: int, seconds: float
+) -> None:
+    assert sentences.pace_seconds(batch_at(**account).account, count) == seconds
+
+
+def test_the_estimate_tells_cost_only_where_a_price_is_known() -> None:
+    assert sentences.estimate(batch_at().account, 1240).cost == ""
+    priced = batch_at(price_per_job=Decimal("0.0013"), price_currency="USD").account
+    assert sentences.estimate(priced, 1240).cost == "1.61 USD"
+    assert sentences.estimate(priced, 12).cost == "0.0156 USD"
+    assert sentences.estimate(priced, 0).cost == "0.00 USD"
