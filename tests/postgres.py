@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import psycopg
 
@@ -54,88 +55,98 @@ def _binaries(folder: Path) -> Path:
     return folder / package.name / "pginstall" / "bin"
 
 
-@contextlib.contextmanager
-def server() -> Iterator[str]:
-    """A running server; yields the URL of its database. Raises `ServerFailed`."""
-    folder = Path(tempfile.mkdtemp(prefix="pg-"))
-    user: dict[str, int] = {}
-    if os.geteuid() == 0:
-        user = {"user": UNPRIVILEGED_UID, "group": UNPRIVILEGED_UID}
-        os.chown(folder, UNPRIVILEGED_UID, UNPRIVILEGED_UID)
-    try:
-        binaries = _binaries(folder)
-        data = folder / "data"
+class Server:
+    """One server with its data in a temporary folder; it may be stopped and started again, as in an outage."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="pg-"))
+        self.url = f"postgresql://postgres@/postgres?host={self.folder}"
+        self._log = self.folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._as_user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            self._as_user = {"user": UNPRIVILEGED_UID, "group": UNPRIVILEGED_UID, "extra_groups": []}
+            os.chown(self.folder, UNPRIVILEGED_UID, UNPRIVILEGED_UID)
+        self._binaries = _binaries(self.folder)
+
+    def make_data(self) -> None:
         made = subprocess.run(
-            [binaries / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync"],
+            [self._binaries / "initdb", "-D", self.folder / "data", "-U", "postgres", "--auth=trust", "--no-sync"],
+            env={**os.environ, "LC_ALL": "C.UTF-8"},
             capture_output=True,
             text=True,
-            cwd=folder,
-            extra_groups=[] if user else None,
-            **user,  # type: ignore[call-overload] # mypy cannot match keyword dictionaries to overloads
+            cwd=self.folder,
+            **self._as_user,
         )
         if made.returncode != 0:
             raise ServerFailed(f"initdb failed:\n{made.stdout}{made.stderr}")
-        options = [f"-c{option}" for option in FAST_AND_LOOSE]
-        with (folder / "server.log").open("wb") as log:
-            process = subprocess.Popen(
-                [
-                    binaries / "postgres",
-                    "-D",
-                    data,
-                    "-clisten_addresses=",
-                    f"-cunix_socket_directories={folder}",
-                    *options,
-                ],
+
+    def start(self) -> None:
+        """Returns when it answers. Raises `ServerFailed`."""
+        options = [f"-c{option}" for option in (*FAST_AND_LOOSE, f"unix_socket_directories={self.folder}")]
+        parent = os.getpid()
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._binaries / "postgres", "-D", self.folder / "data", "-clisten_addresses=", *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=folder,
-                # A terminal's Ctrl-C must reach the tests, and the server only through `_stop`.
+                cwd=self.folder,
+                # A terminal's Ctrl-C must reach the tests, and the server only through `stop`.
                 start_new_session=True,
-                preexec_fn=lambda: die_with_parent(signal.SIGINT),
-                extra_groups=[] if user else None,
-                **user,  # type: ignore[call-overload] # as above
+                preexec_fn=lambda: die_with_parent(signal.SIGINT, parent=parent),
+                **self._as_user,
             )
-        try:
-            url = f"postgresql://postgres@/postgres?host={folder}"
-            _wait_until_ready(process, url, folder / "server.log")
-            yield url
-        finally:
-            _stop(process)
+        give_up_at = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                psycopg.connect(self.url).close()
+            except psycopg.OperationalError as error:
+                if self._process.poll() is not None or time.monotonic() > give_up_at:
+                    said = self._log.read_text(errors="replace")
+                    raise ServerFailed(f"PostgreSQL did not start ({error}):\n{said}") from error
+                time.sleep(0.05)
+            else:
+                return
+
+    def stop(self) -> None:
+        """Fast shutdown (SIGINT): open connections are ended. SIGKILL only when that does not end it."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def server() -> Iterator[Server]:
+    """A running server, stopped and removed at the end. Raises `ServerFailed`."""
+    running = Server()
+    try:
+        running.make_data()
+        running.start()
+        yield running
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    give_up_at = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            psycopg.connect(url).close()
-        except psycopg.OperationalError as error:
-            if process.poll() is not None or time.monotonic() > give_up_at:
-                raise ServerFailed(f"PostgreSQL did not start ({error}):\n{log.read_text(errors='replace')}") from error
-            time.sleep(0.05)
-        else:
-            return
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Fast shutdown (SIGINT): open connections are ended. SIGKILL only when that does not end it."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        running.remove()
 
 
 def run(command: Sequence[str]) -> int:
     """Run `command` with DATABASE_URL set; its exit code. `pytest` and friends are found beside this Python."""
-    with server() as url:
+    with server() as running:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         program = shutil.which(command[0], path=path) or command[0]
-        child = subprocess.Popen([program, *command[1:]], env={**os.environ, "DATABASE_URL": url, "PATH": path})
+        parent = os.getpid()
+        child = subprocess.Popen(
+            [program, *command[1:]],
+            env={**os.environ, "DATABASE_URL": running.url, "PATH": path},
+            preexec_fn=lambda: die_with_parent(parent=parent),
+        )
 
         def pass_on(number: int, frame: FrameType | None) -> None:
             child.send_signal(number)

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from batches import cluster
+from tests import postgres
 from tests.stack_process import STOP_SECONDS, Stack, eventually
 
 pytestmark = pytest.mark.processes
@@ -153,6 +154,29 @@ def test_recycled_workers_do_not_restart_the_cluster(stack: Stack) -> None:
     eventually(lambda: len(list(stack.data_dir.glob("recycle-*"))) == 120, "120 tasks on 2 workers that recycle at 50")
     assert stack.named("q-main") == main
     assert stack.stop() == 0
+
+
+def test_a_database_that_is_away_costs_no_restart(make_stack: Callable[..., Stack]) -> None:
+    """A restart would kill pumps that hold results in memory."""
+    with postgres.server() as server:
+        stack = make_stack(workers=2, env={"DATABASE_URL": server.url})
+        assert stack.manage("migrate", "--verbosity", "0").returncode == 0
+        stack.start()
+        mark = mark_of(stack, "before")
+        offer(stack, "leave_mark", (str(mark),))
+        eventually(mark.exists, "work")
+        main, workers = stack.named("q-main"), stack.named("q-worker")
+        server.stop()
+        eventually(lambda: "the database does not answer" in stack.log(), "a word about the database")
+        eventually(lambda: "Failed to pull task from broker" in stack.log(), "the pusher's complaint")
+        server.start()
+        eventually(lambda: "the database answers again" in stack.log(), "a word about the database's return")
+        mark = mark_of(stack, "after")
+        offer(stack, "leave_mark", (str(mark),))
+        eventually(mark.exists, "work")
+        assert (stack.named("q-main"), stack.named("q-worker")) == (main, workers)
+        assert stack.log().count("the database does not answer") == 1
+        assert stack.stop() == 0
 
 
 def test_outside_a_cluster_nothing_is_draining() -> None:
