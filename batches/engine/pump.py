@@ -264,12 +264,16 @@ class Pump:
                 continue
             if now < self._ask_again.get(account_id, now):
                 continue
-            sendings, self._ask_again[account_id] = submission.commit_intents(account, list(ready), now=now)
-            sent = {sending.prepared.claim.job_id for sending in sendings}
-            self._ready[account_id] = deque(item for item in ready if item.claim.job_id not in sent)
+            mine = [item for item in ready if self._is_mine(item.claim)]
+            intents = submission.commit_intents(account, mine, now=now)
+            self._ask_again[account_id] = intents.ask_again_at
+            gone = intents.lost | {sending.prepared.claim.job_id for sending in intents.sendings}
+            self._ready[account_id] = deque(item for item in mine if item.claim.job_id not in gone)
+            for job_id in intents.lost:
+                self._let_go(job_id)
             limits = pacing.submit_limits(account)
             provider = self.providers.of(account)
-            for sending in sendings:
+            for sending in intents.sendings:
                 claim = sending.prepared.claim
                 self._held[claim.job_id] = claim
                 self._work(
@@ -283,6 +287,11 @@ class Pump:
                     self._threads.halt,
                     self._lease_of(claim.job_id),
                 )
+
+    def _is_mine(self, claim: Claim) -> bool:
+        """As far as this pump knows; the database has the last word."""
+        held = self._held.get(claim.job_id)
+        return held is not None and held.token == claim.token
 
     def _lease_of(self, job_id: int) -> Callable[[], datetime]:
         return lambda: self._leases.get(job_id, pacing.EPOCH)
