@@ -35,7 +35,8 @@ def queue_settings(**_: Any) -> list[CheckMessage]:
 
 
 def _queue_problems(queue: dict[str, Any]) -> Iterator[CheckMessage]:
-    longest = ENGINE.pump_budget_seconds + ENGINE.connect_timeout + ENGINE.read_timeout
+    longest_call = max(ENGINE.connect_timeout + ENGINE.read_timeout, ENGINE.download_timeout)
+    longest = ENGINE.pump_budget_seconds + longest_call
     timeout, retry = queue.get("timeout") or 0, queue.get("retry") or 0
     if timeout <= longest:
         yield Error(

@@ -34,8 +34,10 @@ class EngineConf:
     fetch_threads: int = 6
 
     connect_timeout: float = 5.0
-    #: Budget + this + connect stays under django-q2's `timeout`.
+    #: Budget + the longest call stays under django-q2's `timeout` (batches.E001).
     read_timeout: float = 20.0
+    #: Longest download; it may begin with a pump's last breath.
+    download_timeout: float = 60.0
     #: Time that must be left of a lease when bytes leave.
     lease_margin_seconds: float = 3.0
 

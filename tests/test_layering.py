@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "providers": frozenset({"conf"}),
     "storage": frozenset({"conf"}),
     "manifests": frozenset({"conf"}),
-    "engine": frozenset({"conf", "manifests", "models", "providers", "queue", "storage"}),
+    "engine": frozenset({"conf", "manifests", "models", "providers", "queue", "storage", "wording"}),
     "checks": frozenset({"conf"}),
     "apps": frozenset({"checks"}),
     "cluster": frozenset({"processes"}),

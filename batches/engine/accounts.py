@@ -18,6 +18,7 @@ def provider_config(account: ProviderAccount) -> ProviderConfig:
         download_hosts=tuple(account.download_hosts),
         connect_timeout=ENGINE.connect_timeout,
         read_timeout=ENGINE.read_timeout,
+        download_timeout=ENGINE.download_timeout,
         pool_size=ENGINE.submit_threads + ENGINE.poll_threads + ENGINE.fetch_threads,
     )
 

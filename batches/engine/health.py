@@ -8,17 +8,10 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import F
 
+from batches import wording
 from batches.conf import ENGINE
 from batches.engine import alerts, retries
 from batches.models import AccountHealth, AlertKind, HoldReason, Job, JobState, ProviderAccount
-
-#: What a person is told to do, by reason.
-WHAT_TO_DO = {
-    HoldReason.AUTH: "Put the right API key into the account and resume it. Waiting documents then go on.",
-    HoldReason.CREDIT: "Top up at the provider, then resume the account. Waiting documents then go on.",
-    HoldReason.UNREACHABLE: "Nothing is lost. The service is tried again by itself and waiting documents then go on.",
-    HoldReason.PERSON: "Resume the account when its documents may be sent again.",
-}
 
 
 def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> bool:
@@ -41,7 +34,10 @@ def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> b
         account = ProviderAccount.objects.get(pk=account_id)
         alerts.close_for_account(account, AlertKind.ACCOUNT_HELD, now=now)
         alerts.open_for_account(
-            account, AlertKind.ACCOUNT_HELD, f"{account.name} is held: {words} {WHAT_TO_DO[reason]}", now=now
+            account,
+            AlertKind.ACCOUNT_HELD,
+            f"{account.name} is held: {words} {wording.HOLD_WHAT_TO_DO[reason]}",
+            now=now,
         )
     return True
 

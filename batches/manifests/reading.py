@@ -8,12 +8,12 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO, Literal
 
-from batches.manifests import jsonrows, sniffing, source
+from batches.manifests import jsonrows, paths, sniffing, source
 from batches.manifests.jsonrows import Parsed, Span
 from batches.manifests.limits import Limits
 from batches.manifests.manifest import Manifest, ManifestRow
@@ -248,7 +248,7 @@ def _judge_files(opened: source.Opened, checker: RowChecker, findings: Findings)
         )
     if not opened.lists_files:
         return
-    spare = [name for name in opened.files.names() if name not in checker.used_files and name != opened.manifest_name]
+    spare = _spare_files(list(opened.files.names()), opened.manifest_name, checker.used_files)
     if spare:
         findings.upload_warning(
             Code.UNREFERENCED_FILE,
@@ -257,6 +257,21 @@ def _judge_files(opened: source.Opened, checker: RowChecker, findings: Findings)
             "If a document is missing, give it a row.",
             spare,
         )
+
+
+def _spare_files(names: list[str], manifest_name: str, used: Collection[str]) -> list[str]:
+    """Files that somebody may have meant to give a row. A note to the reader, or a folder with a manifest of its own,
+    is no such file."""
+    others = {name.rpartition("/")[0] for name in names if name != manifest_name and source.is_manifest(name)}
+    foreign = tuple(f"{folder}/" for folder in others if folder)
+    return [
+        name
+        for name in names
+        if name not in used
+        and name != manifest_name
+        and not name.startswith(foreign)
+        and not paths.name_of(name).upper().startswith("README")
+    ]
 
 
 def _sha256(stream: IO[bytes]) -> str:

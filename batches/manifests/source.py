@@ -179,7 +179,7 @@ def chosen_manifest(names: list[str]) -> str:
                 )
             if candidates:
                 return candidates[0]
-    deeper = [name for name in names if _is_manifest(name) and paths.suffix_of(name) in _JSON_SUFFIXES]
+    deeper = [name for name in names if is_manifest(name) and paths.suffix_of(name) in _JSON_SUFFIXES]
     if deeper:
         message = f"The manifest stands too deep: {shown(deeper[0])}."
         raise ManifestRefused(Code.NO_MANIFEST, message, "Pack that folder itself.", files=deeper)
@@ -189,14 +189,15 @@ def chosen_manifest(names: list[str]) -> str:
 
 def _candidates(level: list[str]) -> Iterator[list[str]]:
     json_files = sorted(name for name in level if paths.suffix_of(name) in _JSON_SUFFIXES)
-    yield [name for name in json_files if _is_manifest(name)]
+    yield [name for name in json_files if is_manifest(name)]
     yield json_files
     others = sorted(name for name in level if paths.suffix_of(name) in {*_TABLE_SUFFIXES, ""})
-    yield [name for name in others if _is_manifest(name)]
+    yield [name for name in others if is_manifest(name)]
     yield [name for name in others if paths.suffix_of(name) in _TABLE_SUFFIXES - {".txt"}]
 
 
-def _is_manifest(name: str) -> bool:
+def is_manifest(name: str) -> bool:
+    """Whether a file is called `manifest`, with whatever ending."""
     return paths.name_of(name).lower().split(".")[0] == "manifest"
 
 

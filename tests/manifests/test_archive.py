@@ -299,3 +299,16 @@ def test_junk_is_neither_read_nor_counted() -> None:
         "desktop.ini": b"",
     }
     assert warning_codes(uploaded(zipped({"a.html": PAGE, **junk}, rows=ONE))) == []
+
+
+def test_a_note_to_the_reader_and_a_folder_with_its_own_manifest_are_no_forgotten_files() -> None:
+    files = {
+        "a.html": PAGE,
+        "README.md": b"What this is.",
+        "broken/manifest.json": b"[]",
+        "broken/letter.html": PAGE,
+        "forgotten.html": PAGE,
+    }
+    with uploaded(zipped(files, rows=ONE)) as manifest:
+        (warning,) = manifest.warnings
+    assert warning.files == ("forgotten.html",)
