@@ -79,6 +79,7 @@ class Pump:
         self._order = itertools.count()
         self._outbox = Outbox(self.conf)
         self._probing: set[int] = set()
+        self._probed: list[steps.Probed] = []
         self._claim_at = self._refresh_at = self._renew_at = self._busy_at = self.clock.now()
         self._ends_at = self._claim_at + timedelta(seconds=self.conf.pump_budget_seconds)
         self._database_pause_until: datetime | None = None
@@ -97,13 +98,17 @@ class Pump:
         finally:
             self._threads.close()
         self._take_results(self.clock.now())
+        self._database_pause_until = None
         self._with_database(self._flush)  # what a slow thread learned last: an id is never dropped
+        if len(self._outbox):
+            log.warning("pump %s ends with %d outcomes that could not be written", self.owner, len(self._outbox))
         return self.tally
 
     def _round(self) -> None:
         self._take_results(self.clock.now())
         self._with_database(
             self._flush_if_due,
+            self._settle_probes,
             self._renew_if_due,
             self._refresh_if_due,
             self._claim_if_due,
@@ -141,6 +146,8 @@ class Pump:
         return now >= self._busy_at + timedelta(seconds=self.conf.pump_idle_seconds)
 
     def _seconds_to_next(self, now: datetime) -> float:
+        if self._database_pause_until and now < self._database_pause_until:
+            return min(0.25, (self._database_pause_until - now).total_seconds())
         due = [self._claim_at]
         if outbox_due_at := self._outbox.due_at():
             due.append(outbox_due_at)
@@ -286,6 +293,7 @@ class Pump:
                     self.clock,
                     self._threads.halt,
                     self._lease_of(claim.job_id),
+                    instead=steps.NotSentYet(claim, sending),
                 )
 
     def _is_mine(self, claim: Claim) -> bool:
@@ -345,8 +353,17 @@ class Pump:
 
     # --- threads and their results ---
 
-    def _work(self, claim: Claim, pool: ThreadPoolExecutor, step: Callable[..., steps.Result], *given: object) -> None:
-        if self._threads.start(pool, lambda: steps.guarded(claim, step, *given)):
+    def _work(
+        self,
+        claim: Claim,
+        pool: ThreadPoolExecutor,
+        step: Callable[..., steps.Result],
+        *given: object,
+        instead: steps.Result | None = None,
+    ) -> None:
+        """Run a step on a thread; `instead` is what comes back when its turn comes only while the pump is ending."""
+        instead = instead or steps.NotBegun(claim)
+        if self._threads.start(pool, lambda: steps.guarded(claim, step, *given), instead=instead):
             self._busy.add(claim.job_id)
 
     def _take_results(self, now: datetime) -> None:
@@ -356,8 +373,7 @@ class Pump:
     def _judge(self, result: steps.Result, now: datetime) -> None:
         """One step's result becomes one change, or the next step."""
         if isinstance(result, steps.Probed):
-            self._probing.discard(result.account_id)
-            self._after_probe(result, now)
+            self._probed.append(result)
             return
         claim = result.claim
         self._busy.discard(claim.job_id)
@@ -365,6 +381,8 @@ class Pump:
         context = polling.PollContext(account, now, self.rng)
         self._preparing.pop(claim.job_id, None)
         match result:
+            case steps.NotBegun():
+                pass  # given back with all that is held
             case steps.PreparedDone(prepared=prepared):
                 self._ready[claim.account_id].append(prepared)
             case steps.PrepareFailed(error=error):
@@ -390,6 +408,11 @@ class Pump:
                 self._queue(collection.judge_not_collected(claim, missed, now=now, rng=self.rng), now)
             case steps.Crashed(words=words):
                 self._queue(changes.parking(claim, words, now=now), now)
+
+    def _settle_probes(self, now: datetime) -> None:
+        while self._probed:
+            self._after_probe(self._probed[0], now)
+            self._probing.discard(self._probed.pop(0).account_id)
 
     def _after_probe(self, result: steps.Probed, now: datetime) -> None:
         self._refresh_at = now
@@ -455,7 +478,7 @@ class Pump:
             self.clock.wait(self._threads.wake, 0.1)
             self._threads.wake.clear()
             self._take_results(self.clock.now())
-            self._with_database(self._flush, self._renew_if_due)
+            self._with_database(self._flush, self._settle_probes, self._renew_if_due)
         self._with_database(self._give_back)
 
     def _give_back(self, now: datetime) -> None:

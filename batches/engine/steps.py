@@ -31,6 +31,11 @@ class JobResult:
 
 
 @dataclass(frozen=True)
+class NotBegun(JobResult):
+    """The pump was ending before this step's turn came: nothing has happened, and the job is given back as it is."""
+
+
+@dataclass(frozen=True)
 class PreparedDone(JobResult):
     prepared: submission.Prepared
 
@@ -168,7 +173,8 @@ def send(
 
 
 def poll(claim: Claim, provider: Provider, slot: datetime, clock: Clock, halt: threading.Event) -> Result:
-    clock.wait(halt, (slot - clock.now()).total_seconds())
+    if clock.wait(halt, (slot - clock.now()).total_seconds()):
+        return NotBegun(claim)
     try:
         return StatusRead(claim, polling.read(claim, provider, now=clock.now()))
     except errors.ProviderError as error:

@@ -25,13 +25,16 @@ class Threads:
         self.poll = ThreadPoolExecutor(conf.poll_threads, thread_name_prefix="poll")
         self.fetch = ThreadPoolExecutor(conf.fetch_threads, thread_name_prefix="fetch")
 
-    def start(self, pool: ThreadPoolExecutor, step: Callable[[], Result]) -> bool:
-        """Begin a step; false when the pump is ending."""
+    def start(self, pool: ThreadPoolExecutor, step: Callable[[], Result], *, instead: Result | None = None) -> bool:
+        """Begin a step; false when the pump is ending.
+
+        `instead` is the result of a step whose turn comes only then; None runs it all the same.
+        """
         if self.halt.is_set():
             return False
 
         def run() -> None:
-            self._results.put(step())
+            self._results.put(instead if instead is not None and self.halt.is_set() else step())
             self.wake.set()
 
         pool.submit(run)
