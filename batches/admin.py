@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django_q import admin as queue_admin
 
-from batches import tokens, wording
+from batches import selectors, tokens, wording
 from batches.engine import audit, health
 from batches.models import (
     Alert,
@@ -66,10 +66,12 @@ def record(request: HttpRequest, action: str, subject: str, workspace: Workspace
 class Evidence(admin.ModelAdmin):
     """Rows that prove what happened: to be read, never added, changed or deleted.
 
-    `hidden` names fields that hold documents, working links or digests of secrets.
+    `hidden` names fields that hold documents, working links or digests of secrets. `unread` are the columns that no
+    page reads: the hidden ones, unless a subclass shows something made of them.
     """
 
     hidden: tuple[str, ...] = ()
+    unread: tuple[str, ...] | None = None
     actions: tuple[str, ...] | None = None
     show_full_result_count = False
     list_per_page = 50
@@ -89,7 +91,10 @@ class Evidence(admin.ModelAdmin):
         return [*shown, *(name for name in self.readonly_fields if name not in shown)]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return super().get_queryset(request).defer(*self.hidden)
+        rows = super().get_queryset(request).defer(*(self.hidden if self.unread is None else self.unread))
+        if "account" not in {field.name for field in self.model._meta.fields}:
+            return rows
+        return rows.select_related("account").defer(*(f"account__{name}" for name in selectors.ACCOUNT_SECRETS))
 
 
 class Kept(admin.ModelAdmin):
@@ -146,9 +151,8 @@ class SecretInput(forms.PasswordInput):
 
 
 class AccountForm(forms.ModelForm):
-    """Secrets are left alone where their field stays empty."""
-
-    SECRETS = ("api_key", "webhook_secret", "webhook_secret_previous")
+    """Secrets are fields of the form and not of its model, so that none is read to show the page; `save_model` sets
+    those that were typed."""
 
     api_key = forms.CharField(required=False, widget=SecretInput(), help_text="Leave empty to keep what is set.")
     webhook_secret = forms.CharField(required=False, widget=SecretInput(), help_text="Leave empty to keep it.")
@@ -158,15 +162,14 @@ class AccountForm(forms.ModelForm):
 
     class Meta:
         model = ProviderAccount
-        fields = "__all__"  # noqa: DJ007 - the admin's own list of fields decides
+        exclude = selectors.ACCOUNT_SECRETS  # noqa: DJ006 - the admin's fieldsets decide about the others
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        for name in self.SECRETS:
-            typed = (cleaned.get(name) or "").strip()
-            if any(not 33 <= ord(character) <= 126 for character in typed):
+        for name in selectors.ACCOUNT_SECRETS:
+            cleaned[name] = (cleaned.get(name) or "").strip()
+            if any(not 33 <= ord(character) <= 126 for character in cleaned[name]):
                 self.add_error(name, "It holds a space, a line break or a character that no header may carry.")
-            cleaned[name] = typed or getattr(self.instance, name)
         return cleaned
 
 
@@ -224,7 +227,10 @@ class ProviderAccountAdmin(Kept):
     @admin.display(description="what is set")
     def secrets(self, account: ProviderAccount) -> str:
         names = {"api_key": "API key", "webhook_secret": "webhook secret", "webhook_secret_previous": "previous one"}
-        return ", ".join(words for name, words in names.items() if getattr(account, name)) or "nothing"
+        return ", ".join(words for name, words in names.items() if selectors.is_set(account, name)) or "nothing"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ProviderAccount]:
+        return super().get_queryset(request).defer(*selectors.ACCOUNT_SECRETS)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         if obj is None:
@@ -234,6 +240,9 @@ class ProviderAccountAdmin(Kept):
         return (*self.readonly_fields, *fixed)
 
     def save_model(self, request: HttpRequest, obj: ProviderAccount, form: Any, change: bool) -> None:
+        for name in selectors.ACCOUNT_SECRETS:
+            if form.cleaned_data[name]:
+                setattr(obj, name, form.cleaned_data[name])
         super().save_model(request, obj, form, change)
         action = "change_account" if change else "add_account"
         record(request, action, f"account {obj.slug}", obj.workspace, fields=sorted(form.changed_data))
@@ -362,18 +371,17 @@ class MaskedProviderJob(Evidence):
 @admin.register(Submission)
 class SubmissionAdmin(MaskedProviderJob):
     hidden = ("body_inline", "result", "provider_job_id")
+    unread = ("body_inline", "result")
     list_display = ("job", "sequence", "account", "outcome", "in_doubt", "try_count", "provider_job", "last_sent_at")
     list_filter = ("outcome", "in_doubt")
     list_select_related = ("job", "account")
     search_fields = ("provider_job_id", "idempotency_key", "job__version__document__business_id")
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return admin.ModelAdmin.get_queryset(self, request).defer("body_inline", "result")
-
 
 @admin.register(Exchange)
 class ExchangeAdmin(Evidence):
     hidden = ("request", "response")
+    unread = ()
     list_display = ("at", "kind", "status", "error_class", "duration_ms", "account", "job")
     list_filter = ("kind", "error_class")
     list_select_related = ("account", "job")
@@ -392,13 +400,11 @@ class ExchangeAdmin(Evidence):
 @admin.register(WebhookEvent)
 class WebhookEventAdmin(MaskedProviderJob):
     hidden = ("body", "headers", "provider_job_id")
+    unread = ("body", "headers")
     list_display = ("received_at", "account", "type", "provider_job", "outcome", "processed_at")
     list_filter = ("outcome", "type")
     list_select_related = ("account",)
     search_fields = ("provider_job_id", "body_sha256")
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return admin.ModelAdmin.get_queryset(self, request).defer("body", "headers")
 
 
 @admin.register(Alert)

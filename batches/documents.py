@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from batches import timelines, wording
+from batches import selectors, timelines, wording
 from batches.models import (
     ACTIVE_STATES,
     AccountHealth,
@@ -73,7 +73,7 @@ def history(document: Document, *, number: int | None) -> History | None:
     rows = [
         VersionRow(version, version.job, getattr(version, "artifact", None))
         for version in document.versions.select_related("job__account", "artifact", "created_by")
-        .defer("input_inline")
+        .defer("input_inline", *(f"job__account__{name}" for name in selectors.ACCOUNT_SECRETS))
         .order_by("-number")[:VERSIONS_SHOWN]
     ]
     wanted = number if number is not None else (document.current_version.number if document.current_version else None)

@@ -40,10 +40,13 @@ from batches.models import (
     Role,
     Submission,
     SubmissionOutcome,
+    UnreadableSecret,
     Workspace,
 )
 from batches.wording import BatchState, Group
 
+#: Encrypted columns of an account. No list reads them: decrypting costs, and a key that is gone must break no page.
+ACCOUNT_SECRETS = ("api_key", "webhook_secret", "webhook_secret_previous")
 #: Roles that may start a batch and see what is masked.
 WRITING_ROLES = (Role.OPERATOR, Role.MANAGER, Role.ADMIN)
 
@@ -253,14 +256,16 @@ def writable_workspaces(user: Person) -> QuerySet[Workspace]:
 
 
 def visible_batches(user: Person) -> QuerySet[Batch]:
-    return Batch.objects.filter(workspace__in=visible_workspaces(user)).select_related("workspace", "account")
+    batches = Batch.objects.filter(workspace__in=visible_workspaces(user)).select_related("workspace", "account")
+    return batches.defer(*(f"account__{name}" for name in ACCOUNT_SECRETS))
 
 
 def usable_accounts(workspaces: Iterable[Workspace] | QuerySet[Workspace]) -> QuerySet[ProviderAccount]:
     """Accounts on which these workspaces may start a batch: their own and the shared ones."""
-    return ProviderAccount.objects.filter(
+    usable = ProviderAccount.objects.filter(
         Q(workspace__isnull=True) | Q(workspace__in=workspaces), archived_at__isnull=True
-    ).order_by("name", "pk")
+    )
+    return usable.defer(*ACCOUNT_SECRETS).order_by("name", "pk")
 
 
 def started_batch(workspace: Workspace, creation_key: str) -> Batch | None:
@@ -272,7 +277,8 @@ def started_batch(workspace: Workspace, creation_key: str) -> Batch | None:
 def held_accounts(batch: Batch) -> QuerySet[ProviderAccount]:
     """The held accounts on which items of this batch wait."""
     waiting = Job.objects.filter(account=OuterRef("pk"), state=JobState.PENDING, version__items__batch=batch)
-    return ProviderAccount.objects.filter(Exists(waiting), health=AccountHealth.HELD).order_by("pk")
+    held = ProviderAccount.objects.filter(Exists(waiting), health=AccountHealth.HELD)
+    return held.defer(*ACCOUNT_SECRETS).order_by("pk")
 
 
 def default_account(usable: QuerySet[ProviderAccount]) -> ProviderAccount | None:
@@ -283,6 +289,14 @@ def default_account(usable: QuerySet[ProviderAccount]) -> ProviderAccount | None
         if slug in by_slug:
             return by_slug[slug]
     return next(iter(by_slug.values())) if len(by_slug) == 1 else None
+
+
+def is_set(account: ProviderAccount, secret: str) -> bool:
+    """Whether an account has this secret, readable or not."""
+    try:
+        return bool(getattr(account, secret))
+    except UnreadableSecret:
+        return True
 
 
 def waiting_count(account: ProviderAccount) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from django.contrib.auth.views import LogoutView
+from django.templatetags.static import static
 from django.urls import URLPattern, URLResolver, include, path, re_path, register_converter
 from django.urls.converters import IntConverter, StringConverter
+from django.utils.functional import lazy
+from django.views.generic import RedirectView
 
 from batches.api.batches import api, not_found
 from batches.views import batches, documents, downloads, health, new_batch, sessions
@@ -42,6 +45,8 @@ pages: list[URLPattern | URLResolver] = [
 ]
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    # Pages that are not ours (the admin, a PDF in a tab) ask for it where browsers expect it.
+    path("favicon.ico", RedirectView.as_view(url=lazy(static, str)("batches/logo.svg"))),
     path("sign-in/", sessions.SignIn.as_view(), name="login"),
     path("sign-out/", LogoutView.as_view(), name="logout"),
     path("api/v1/", not_found),

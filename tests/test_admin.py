@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.models import User
@@ -112,8 +114,6 @@ def account_form(account: ProviderAccount, client: Client) -> dict[str, Any]:
 
 
 def as_posted(form: dict[str, Any]) -> dict[str, Any]:
-    import json
-
     return {name: json.dumps(value) if isinstance(value, (list, dict)) else value for name, value in form.items()}
 
 
@@ -127,6 +127,24 @@ def test_a_secret_field_left_empty_keeps_the_secret(account: ProviderAccount, ad
     entry = AuditEntry.objects.get()
     assert entry.action == "change_account"
     assert "whsec_new" not in str(entry.facts)
+
+
+def test_a_secret_that_no_key_opens_breaks_no_page_and_can_be_replaced(
+    rows: Job, admin_client: Client, settings: Any
+) -> None:
+    account, document = ProviderAccount.objects.get(), rows.version.document
+    settings.FIELD_KEYS = [Fernet.generate_key().decode()]
+    batch = Batch.objects.get()
+    pages = ["/", "/new/", f"/batches/{batch.public_id}/", f"/documents/{document.public_id}/"]
+    models = (ProviderAccount, Batch, Job, Exchange)
+    pages += [address(model, "changelist") for model in models]
+    pages += [address(model, "change", model.objects.values_list("pk", flat=True)[0]) for model in models]
+    for page in pages:
+        assert admin_client.get(page).status_code == 200, page
+    form = as_posted(account_form(account, admin_client)) | {"api_key": "pdf_live_again"}
+    answer = admin_client.post(address(ProviderAccount, "change", account.pk), form)
+    assert answer.status_code == 302, answer.context["adminform"].form.errors
+    assert ProviderAccount.objects.only("api_key").get().api_key == "pdf_live_again"
 
 
 def test_a_key_with_a_space_inside_is_refused(account: ProviderAccount, admin_client: Client) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import CommandError
@@ -348,6 +349,14 @@ def test_a_secret_is_set_and_never_shown(sandbox: ProviderAccount) -> None:
     assert sandbox.api_key == "pdf_live_new"
     assert "pdf_live_new" not in out + run("account", "sandbox", "--json")[1]
     assert "pdf_live_new" not in json.dumps(AuditEntry.objects.get().facts)
+
+
+def test_a_secret_that_no_key_opens_is_replaced(sandbox: ProviderAccount, settings: Any) -> None:
+    settings.FIELD_KEYS = [Fernet.generate_key().decode()]
+    code, out, _ = run("account", "sandbox", "--json")
+    assert (code, json.loads(out)["has_api_key"]) == (0, True)
+    assert run("account", "sandbox", "--set", "api_key=pdf_live_new", "webhook_secret=whsec_new")[0] == 0
+    assert ProviderAccount.objects.only("api_key").get().api_key == "pdf_live_new"
 
 
 # --- api_token ------------------------------------------------------------------------------------------------------

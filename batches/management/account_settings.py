@@ -5,6 +5,7 @@ The base URL is not among them: it is fixed once an account has a submission (de
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 
 from batches.management import choosing
-from batches.models import ProviderAccount
+from batches.models import ProviderAccount, UnreadableSecret
 
 FROM_STDIN = "-"
 SECRETS = frozenset({"api_key", "webhook_secret"})
@@ -99,7 +100,8 @@ def apply(account: ProviderAccount, pairs: Sequence[str]) -> dict[str, Any]:
         except (ValueError, TypeError, InvalidOperation):
             raise choosing.refusal(f"{key} takes {wanted}.") from None
     if "webhook_secret" in changes:
-        changes["webhook_secret_previous"] = account.webhook_secret  # still accepted while the provider rotates
+        with contextlib.suppress(UnreadableSecret):  # an old one that nobody can read is of no use
+            changes["webhook_secret_previous"] = account.webhook_secret  # still accepted while the provider rotates
     for key, value in changes.items():
         setattr(account, key, value)
     untouched = [field.name for field in account._meta.fields if field.name not in changes]

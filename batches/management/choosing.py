@@ -20,7 +20,9 @@ def refusal(words: str) -> CommandError:
 
 
 def batch(public_id: str) -> Batch:
-    found = Batch.objects.select_related("workspace", "account").filter(public_id=public_id).first()
+    batches = Batch.objects.select_related("workspace", "account")
+    without_secrets = batches.defer(*(f"account__{name}" for name in selectors.ACCOUNT_SECRETS))
+    found = without_secrets.filter(public_id=public_id).first()
     if found is None:
         raise refusal(f"There is no batch {public_id!r}. The id stands on the batch's page and in what submit prints.")
     return found
@@ -46,7 +48,7 @@ def workspace(slug: str | None) -> Workspace:
 
 
 def account(slug: str) -> ProviderAccount:
-    found = ProviderAccount.objects.filter(slug=slug).first()
+    found = ProviderAccount.objects.defer(*selectors.ACCOUNT_SECRETS).filter(slug=slug).first()
     if found is None:
         raise refusal(f"There is no account {slug!r}. {_known(ProviderAccount.objects.all())}")
     return found

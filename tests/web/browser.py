@@ -56,7 +56,7 @@ def watched(browser: Browser, base: str, *, expected: tuple[str, ...] = (), **op
     seen = Watched(context.new_page(), expected)
     yield seen.page
     context.close()
-    assert seen.complaints == []
+    assert not seen.complaints, seen.complaints
 
 
 def sign_in(page: Page, name: str, password: str) -> None:

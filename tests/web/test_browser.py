@@ -301,6 +301,18 @@ def test_every_page_fits_is_readable_and_names_its_controls(
         check()
 
 
+def test_the_admin_and_the_description_of_the_api_keep_the_policy(browser: Browser, site: str, batch: Batch) -> None:
+    User.objects.create_superuser("root", password=PASSWORD)
+    make_accepted_job(batch=batch)
+    with chrome.watched(browser, site) as page:
+        chrome.sign_in(page, "root", PASSWORD)
+        page.goto("/api/v1/docs")
+        expect(page.locator("#swagger-ui")).to_contain_text("/api/v1/batches/{batch_id}")
+        for address in ("/admin/", "/admin/batches/job/", f"/admin/batches/provideraccount/{batch.account.pk}/change/"):
+            page.goto(address)
+            expect(page.locator("#site-name")).to_have_text("RelayPDF Batches")
+
+
 def test_the_checks_of_a_page_find_what_they_look_for(page: Page) -> None:
     page.goto("/")
     page.evaluate("document.querySelector('h1').style.color = '#d8d8d8'")

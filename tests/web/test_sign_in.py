@@ -77,3 +77,8 @@ def test_a_broken_view_shows_our_page(client: Client, monkeypatch: pytest.Monkey
     assert answer.status_code == 500
     assert "Something broke on our side" in answer.text
     assert "secret words" not in answer.text
+
+
+def test_the_icon_is_where_browsers_look_for_it(client: Client) -> None:
+    answer = client.get("/favicon.ico")
+    assert (answer.status_code, answer["Location"]) == (302, "/static/batches/logo.svg")

@@ -43,7 +43,7 @@ class Command(BaseCommand):
             done = f"Set {', '.join(f'{key}={value}' for key, value in facts.items())}."
         else:
             done = ""
-        account.refresh_from_db()
+        account = choosing.account(account.slug)
         if options["json"]:
             self.stdout.write(json.dumps(_facts(account), ensure_ascii=False, indent=2))
             return
@@ -118,7 +118,7 @@ def _facts(account: ProviderAccount) -> dict[str, Any]:
         "delete_remote_after_save": account.delete_remote_after_save,
         "price_per_job": str(account.price_per_job) if account.price_per_job is not None else None,
         "price_currency": account.price_currency,
-        "has_api_key": bool(account.api_key),
-        "has_webhook_secret": bool(account.webhook_secret),
+        "has_api_key": selectors.is_set(account, "api_key"),
+        "has_webhook_secret": selectors.is_set(account, "webhook_secret"),
         "archived_at": results.timestamp(account.archived_at),
     }
