@@ -194,6 +194,8 @@ def _store_large_inputs(checked: Check, store: ArtifactStore) -> None:
 
 
 def _write(batch: Batch, checked: Check, starter: Starter, *, now: datetime) -> None:
+    # Two batches that name the same new documents in different order would wait for each other (PostgreSQL).
+    Workspace.objects.select_for_update(no_key=True).get(pk=batch.workspace_id)
     batch.save(force_insert=True)
     for chunk in _chunks(checked.plan.rows):
         _make_documents(batch, [planned for planned in chunk if planned.action is Action.NEW], now=now)
