@@ -153,14 +153,15 @@ class _Script:
 
 
 class SimulatedProvider:
-    """See `providers.base.Provider`. Times are `clock`'s; a submission takes `latency_seconds` of them."""
+    """See `providers.base.Provider`. An answer takes `submit_seconds` or `download_seconds` of the clock's time."""
 
     kind = "relaypdf"
     capabilities = Capabilities(client_key=True, key_retention_seconds=3600, link_lifetime_seconds=24 * 3600)
 
-    def __init__(self, clock: Clock, *, latency_seconds: float = 0.0, key_retention_seconds: float = 3600) -> None:
+    def __init__(self, clock: Clock, *, key_retention_seconds: float = 3600) -> None:
         self.clock = clock
-        self.latency_seconds = latency_seconds
+        self.submit_seconds = 0.0
+        self.download_seconds = 0.0
         self.key_retention = timedelta(seconds=key_retention_seconds)
         self.trouble: Refuse | None = None
         self.key_is_good = True
@@ -210,10 +211,10 @@ class SimulatedProvider:
             raise self._error("submit", self.trouble)  # no connection stands, so the gate is never reached
         gate()
         _assert_no_transaction()
-        if self.latency_seconds:
-            self.clock.wait(threading.Event(), self.latency_seconds)
         with self._lock:
-            return self._submitted(_name_in(request.body), request, idempotency_key)
+            answer = self._submitted(_name_in(request.body), request, idempotency_key)
+        self.clock.wait(threading.Event(), self.submit_seconds)
+        return answer
 
     def fetch_status(self, provider_job_id: str, *, now: datetime) -> JobStatus:
         _assert_no_transaction()
@@ -236,6 +237,7 @@ class SimulatedProvider:
             self._refuse_if_troubled("download", with_key=False)
             job = self.jobs[ref.provider_job_id]
             answer = next(self._script(job.name).download, Whole())
+        self.clock.wait(threading.Event(), self.download_seconds)
         if isinstance(answer, Refuse):
             raise self._error("download", answer)
         whole = pdf(job.name)

@@ -78,6 +78,15 @@ def test_a_waiting_step_is_woken_by_its_event_even_when_nobody_else_waits_on_the
     assert clock.now() == NOW
 
 
+def test_time_goes_on_when_the_thread_that_is_awake_waits_for_a_sleeping_step() -> None:
+    clock = VirtualClock(NOW)
+    pool = clock.pools(1)
+    step = pool.submit(clock.wait, threading.Event(), 1000)
+    pool.shutdown()
+    assert step.result() is False
+    assert clock.now() == NOW + timedelta(seconds=1000)
+
+
 def test_what_a_look_raises_reaches_only_the_thread_that_made_the_clock() -> None:
     clock = VirtualClock(NOW)
 

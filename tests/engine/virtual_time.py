@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-#: Real seconds after which a waiting thread looks by itself whether its event is set: the thread that set it may be
-#: waiting outside the clock, such as for a pool to end.
+#: A thread that seems awake may be waiting outside the clock, such as for a pool to end. So each waiting thread looks
+#: now and then (real seconds) whether its event is set, and moves the time on after so many looks without any change.
 LOOK_SECONDS = 0.02
+PATIENT_LOOKS = 25
 
 
 @dataclass(eq=False)
@@ -37,6 +38,7 @@ class VirtualClock:
         self._changed = threading.Condition()
         self._sleepers: list[_Sleeper] = []
         self._awake = 1
+        self._releases = 0
         self._owner = threading.get_ident()
         self.on_look: Callable[[], None] | None = None
 
@@ -53,10 +55,13 @@ class VirtualClock:
             sleeper = _Sleeper(event, self._now + timedelta(seconds=seconds))
             self._sleepers.append(sleeper)
             self._fall_asleep()
+            looks, seen = 0, self._releases
             while not sleeper.released:
                 self._changed.wait(LOOK_SECONDS)
-                if not sleeper.released and event.is_set():
-                    self._release(sleeper)
+                looks, seen = (looks + 1 if seen == self._releases else 0), self._releases
+                if not sleeper.released and (event.is_set() or looks >= PATIENT_LOOKS):
+                    looks = 0
+                    self._move_on()
             return event.is_set()
 
     def advance(self, seconds: float) -> None:
@@ -79,8 +84,11 @@ class VirtualClock:
 
     def _fall_asleep(self) -> None:
         self._awake -= 1
-        if self._awake > 0 or not self._sleepers:
-            return
+        if self._awake <= 0 and self._sleepers:
+            self._move_on()
+
+    def _move_on(self) -> None:
+        """Wake whoever may go on by now; if nobody may, the earliest end of a wait becomes now."""
         if not self._release_due():
             self._now = max(self._now, min(sleeper.until for sleeper in self._sleepers))
             self._release_due()
@@ -94,6 +102,7 @@ class VirtualClock:
     def _release(self, sleeper: _Sleeper) -> None:
         sleeper.released = True
         self._sleepers.remove(sleeper)
+        self._releases += 1
         self._awake += 1
         self._changed.notify_all()
 

@@ -1,0 +1,184 @@
+"""An account's health and its alerts: who may hold it, who ends the hold, and what a person is told meanwhile."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from batches import wording
+from batches.conf import ENGINE
+from batches.engine import alerts, health
+from batches.models import Alert, AlertKind, Batch, HoldReason, Job, JobState, ProviderAccount
+from tests import factories
+from tests.engine.samples import Dice
+
+pytestmark = pytest.mark.django_db
+RNG = random.Random(2)
+
+
+def hold(account: ProviderAccount, reason: HoldReason, now: datetime, words: str = "It said no.") -> bool:
+    return health.hold(account.pk, reason=reason, words=words, now=now)
+
+
+def facts(account: ProviderAccount) -> tuple[Any, ...]:
+    account.refresh_from_db()
+    return account.health, account.hold_reason, account.hold_words, account.held_at
+
+
+@pytest.mark.parametrize("reason", list(HoldReason))
+def test_a_hold_says_why_and_what_to_do(account: ProviderAccount, now: datetime, reason: HoldReason) -> None:
+    assert hold(account, reason, now)
+    assert facts(account) == ("held", reason, "It said no.", now)
+    alert = Alert.objects.get()
+    assert (alert.kind, alert.account, alert.closed_at) == (AlertKind.ACCOUNT_HELD, account, None)
+    for part in (account.name, "It said no.", wording.HOLD_WHAT_TO_DO[reason]):
+        assert part in alert.words
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "stands"),
+    [
+        (HoldReason.UNREACHABLE, HoldReason.AUTH, HoldReason.AUTH),
+        (HoldReason.UNREACHABLE, HoldReason.CREDIT, HoldReason.CREDIT),
+        (HoldReason.UNREACHABLE, HoldReason.PERSON, HoldReason.PERSON),
+        (HoldReason.UNREACHABLE, HoldReason.UNREACHABLE, HoldReason.UNREACHABLE),
+        (HoldReason.AUTH, HoldReason.UNREACHABLE, HoldReason.AUTH),
+        (HoldReason.AUTH, HoldReason.CREDIT, HoldReason.AUTH),
+        (HoldReason.CREDIT, HoldReason.AUTH, HoldReason.CREDIT),
+        (HoldReason.PERSON, HoldReason.AUTH, HoldReason.PERSON),
+        (HoldReason.PERSON, HoldReason.UNREACHABLE, HoldReason.PERSON),
+    ],
+)
+def test_only_a_hold_that_a_person_must_end_replaces_one_that_ends_by_itself(
+    account: ProviderAccount, now: datetime, first: HoldReason, second: HoldReason, stands: HoldReason
+) -> None:
+    hold(account, first, now)
+    did = hold(account, second, now + timedelta(minutes=1), "Later.")
+    assert facts(account)[1] == stands
+    assert did is (first is HoldReason.UNREACHABLE and second is not HoldReason.UNREACHABLE)
+    assert Alert.objects.filter(closed_at=None).count() == 1
+    if did:
+        assert "Later." in Alert.objects.get(closed_at=None).words
+        account.refresh_from_db()
+        assert account.probe_at is None, "nobody probes what a person must end"
+
+
+def test_a_resume_makes_waiting_documents_due_and_leaves_the_rest(batch: Batch, now: datetime) -> None:
+    later = now + timedelta(minutes=5)
+    waiting = factories.make_job(batch=batch, due_at=later)
+    sending = factories.make_job(batch=batch, state=JobState.SUBMITTING, due_at=later)
+    leased = factories.make_job(batch=batch, due_at=later, lease_owner="a", lease_until=later)
+    reading = factories.make_accepted_job(batch=batch, due_at=later)
+    elsewhere = factories.make_job(due_at=later)
+    hold(batch.account, HoldReason.AUTH, now)
+    assert health.resume(batch.account_id, now=now)
+    assert facts(batch.account) == ("open", "", "", None)
+    due = dict(Job.objects.values_list("pk", "due_at"))
+    assert due == {waiting.pk: now, sending.pk: now, leased.pk: later, reading.pk: later, elsewhere.pk: later}
+    assert Alert.objects.get().closed_at == now
+
+
+def test_resuming_an_open_account_is_harmless(batch: Batch, now: datetime) -> None:
+    job = factories.make_job(batch=batch, due_at=now + timedelta(minutes=5))
+    assert health.resume(batch.account_id, now=now) is False
+    job.refresh_from_db()
+    assert job.due_at == now + timedelta(minutes=5)
+
+
+def test_the_next_hold_opens_an_alert_of_its_own(account: ProviderAccount, now: datetime) -> None:
+    for minute in range(2):
+        at = now + timedelta(minutes=minute)
+        assert hold(account, HoldReason.CREDIT, at)
+        assert health.resume(account.pk, now=at)
+    assert [alert.closed_at is not None for alert in Alert.objects.all()] == [True, True]
+
+
+# --- not reachable ---
+
+
+def test_failures_in_a_row_hold_the_account_and_a_success_between_starts_anew(
+    account: ProviderAccount, now: datetime
+) -> None:
+    for _ in range(ENGINE.unreachable_after - 1):
+        health.note_transport_failures(account.pk, 1, words="Refused.", now=now)
+    health.note_reached(account.pk)
+    for count in range(ENGINE.unreachable_after):
+        assert facts(account)[0] == "open", count
+        health.note_transport_failures(account.pk, 1, words="Refused.", now=now)
+    assert facts(account) == ("held", "unreachable", "Refused.", now)
+    assert account.probe_at == now + timedelta(seconds=ENGINE.probe_first_seconds)
+
+
+def test_a_late_answer_does_not_open_what_is_held(account: ProviderAccount, now: datetime) -> None:
+    health.note_transport_failures(account.pk, ENGINE.unreachable_after, words="Refused.", now=now)
+    health.note_reached(account.pk)
+    account.refresh_from_db()
+    assert (account.health, account.transport_failure_count) == ("held", ENGINE.unreachable_after)
+
+
+def test_one_probe_at_a_time_and_none_before_it_is_due(account: ProviderAccount, now: datetime) -> None:
+    hold(account, HoldReason.UNREACHABLE, now)
+    due = now + timedelta(seconds=ENGINE.probe_first_seconds)
+    assert not health.claim_probe(account.pk, now=due - timedelta(microseconds=1))
+    assert [health.claim_probe(account.pk, now=due) for _ in range(3)] == [True, False, False]
+    # A pump that died with its probe is replaced after the probe could have lasted.
+    assert health.claim_probe(account.pk, now=due + timedelta(seconds=ENGINE.read_timeout + ENGINE.probe_most_seconds))
+
+
+@pytest.mark.parametrize("reason", [HoldReason.AUTH, HoldReason.CREDIT, HoldReason.PERSON])
+def test_what_a_person_must_end_is_never_probed(account: ProviderAccount, now: datetime, reason: HoldReason) -> None:
+    hold(account, reason, now)
+    assert not health.claim_probe(account.pk, now=now + timedelta(days=1))
+
+
+def test_probes_that_fail_come_later_and_later(account: ProviderAccount, now: datetime) -> None:
+    health.note_transport_failures(account.pk, ENGINE.unreachable_after, words="Refused.", now=now)
+    waits = []
+    for _ in range(8):
+        health.probe_failed(account.pk, now=now, rng=Dice(1))
+        account.refresh_from_db()
+        waits.append((account.probe_at - now).total_seconds())
+    assert waits == [2, 4, 8, 16, 30, 30, 30, 30]
+
+
+def test_a_probe_that_failed_changes_no_other_hold(account: ProviderAccount, now: datetime) -> None:
+    hold(account, HoldReason.AUTH, now)
+    health.probe_failed(account.pk, now=now, rng=RNG)
+    account.refresh_from_db()
+    assert (account.transport_failure_count, account.probe_at) == (0, None)
+
+
+# --- alerts ---
+
+
+def test_an_alert_is_open_once_per_kind_and_subject(batch: Batch, now: datetime) -> None:
+    one, other = factories.make_job(batch=batch), factories.make_job(batch=batch)
+    for _ in range(3):
+        alerts.open_for_job(one.pk, AlertKind.INTERNAL, "First words.", now=now)
+    alerts.open_for_job(one.pk, AlertKind.SURPLUS, "Another kind.", now=now)
+    alerts.open_for_job(other.pk, AlertKind.INTERNAL, "Another job.", now=now)
+    assert sorted(Alert.objects.values_list("words", flat=True)) == ["Another job.", "Another kind.", "First words."]
+
+
+def test_closing_closes_all_of_the_jobs_and_nothing_else(batch: Batch, now: datetime) -> None:
+    one, other = factories.make_job(batch=batch), factories.make_job(batch=batch)
+    for job in (one, other):
+        for kind in (AlertKind.INTERNAL, AlertKind.SURPLUS):
+            alerts.open_for_job(job.pk, kind, "x", now=now)
+    alerts.close_for_jobs([one.pk], now=now)
+    assert set(Alert.objects.filter(closed_at=None).values_list("job_id", flat=True)) == {other.pk}
+    alerts.open_for_job(one.pk, AlertKind.INTERNAL, "again", now=now)
+    assert Alert.objects.filter(job=one, closed_at=None).count() == 1
+
+
+def test_holding_what_is_held_writes_nothing(account: ProviderAccount, now: datetime) -> None:
+    """Every refused status read of a held account says so again."""
+    hold(account, HoldReason.AUTH, now)
+    with CaptureQueriesContext(connection) as queries:
+        assert not hold(account, HoldReason.AUTH, now)
+    assert len([query for query in queries.captured_queries if "SAVEPOINT" not in query["sql"]]) == 1
