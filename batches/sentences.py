@@ -90,7 +90,7 @@ def _running(batch: Batch, progress: Progress) -> str:
     if waiting:
         pace = wording.pace(batch.account.submit_interval_ms)
         parts.append(f"{waiting:,} waiting for {'its' if waiting == 1 else 'their'} turn at {pace}")
-    sentence = f"Rendering: {', '.join(parts)}."
+    sentence = f"{'Rendering' if waiting < progress.counts.in_progress else 'Sending'}: {', '.join(parts)}."
     if progress.counts.held:
         sentence += f" {progress.counts.held:,} held."
     return sentence

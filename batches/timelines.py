@@ -50,9 +50,9 @@ def timeline(version: DocumentVersion, job: Job, artifact: Artifact | None) -> l
             stored.append(Entry(artifact.local_deleted_at, "note", "Stored file deleted", "stopped", "by retention"))
     merged = heapq.merge(
         made,
-        map(_event_entry, reversed(events)),
         map(_exchange_entry, reversed(exchanges)),
         stored,
+        map(_event_entry, reversed(events)),
         key=lambda entry: entry.at,
     )
     return list(_with_offsets(_grouped(merged)))

@@ -126,6 +126,13 @@ def batch_at(**account: object) -> Batch:
             0,
             "Rendering: 1 at the provider. 4 held.",
         ),
+        (
+            BatchState.RUNNING,
+            Counts(in_progress=11),
+            {"pending": 11},
+            0,
+            "Sending: 11 waiting for their turn at one every 3 s.",
+        ),
         (BatchState.COMPLETE, Counts(saved=12), {}, 0, "All 12 documents are saved."),
         (BatchState.COMPLETE, Counts(saved=1), {}, 0, "The document is saved."),
         (

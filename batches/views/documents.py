@@ -92,7 +92,7 @@ def document_pdf(request: SignedInRequest, public_id: str, number: int) -> HttpR
     if artifact.local_deleted_at is not None:
         raise Http404("The stored file was deleted by retention.")
     try:
-        file = opened(artifact.storage_key)
+        file = opened(artifact.storage_key, byte_count=artifact.byte_count)
     except storage.StoreError:
         return store_away(request)
     is_download = "download" in request.GET

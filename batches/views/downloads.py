@@ -64,7 +64,7 @@ def batch_manifest(request: SignedInRequest, public_id: str) -> HttpResponseBase
     """The file as it was handed over, byte for byte."""
     batch = batch_or_404(request.user, public_id)
     try:
-        file = opened(batch.manifest_key)
+        file = opened(batch.manifest_key, byte_count=batch.manifest_bytes)
     except storage.StoreError:
         return store_away(request)
     record(request, "download_manifest", f"batch {batch.public_id}", batch.workspace)

@@ -50,8 +50,9 @@ def batch_new(request: SignedInRequest) -> HttpResponse:
 def _batch_new(request: SignedInRequest) -> HttpResponse:
     if not selectors.writable_workspaces(request.user).exists():
         raise PermissionDenied("You may look at batches but not start one. Ask an administrator for the role Operator.")
-    form = NewBatchForm(request.user, request.POST or None, request.FILES or None)
-    if request.method != "POST" or not form.is_valid():
+    is_posted = request.method == "POST"
+    form = NewBatchForm(request.user, request.POST if is_posted else None, request.FILES if is_posted else None)
+    if not is_posted or not form.is_valid():
         status = 422 if form.is_bound else 200
         return render(request, "batches/batch_new.html", {"form": form}, status=status)
     file, chosen = form.cleaned_data["file"], form.cleaned_data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -17,13 +18,21 @@ log = logging.getLogger(__name__)
 COPY_BYTES = 256 * 1024
 
 
-def opened(key: str) -> BinaryIO:
-    """The object for reading. A missing one is a 404; any other `storage.StoreError` passes."""
+def opened(key: str, *, byte_count: int) -> BinaryIO:
+    """The object for reading. A missing one is a 404, and so is one that is not as long as what was stored; any other
+    `storage.StoreError` passes."""
     try:
-        return storage.open_store(settings.STORAGE_URL).open(key)
+        file = storage.open_store(settings.STORAGE_URL).open(key)
     except storage.ObjectMissing as error:
-        log.warning("a stored file is missing: %s", key)
+        log.error("a stored file is missing: %s", key)
         raise Http404("The stored file is missing from storage.") from error
+    found = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    if found != byte_count:
+        file.close()
+        log.error("a stored file is damaged: %s has %d bytes instead of %d", key, found, byte_count)
+        raise Http404("The stored file is damaged.")
+    return file
 
 
 def chunks(file: BinaryIO) -> Iterator[bytes]:

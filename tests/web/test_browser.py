@@ -98,7 +98,7 @@ def test_from_upload_to_download_without_reloading(page: Page, settings: Any) ->
     for job in jobs[5:]:
         save(job)
     expect(page.locator(".sentence")).to_have_text("All 12 documents are saved.")
-    expect(page.locator("#live")).to_have_text("No longer live: nothing moves any more")
+    expect(page.locator("#live")).to_have_text("Ended, so no longer refreshing")
     expect(page.locator("#head .badge")).to_have_text("Complete")
     assert page.evaluate("window.sameDocument") is True
     with page.expect_download() as downloading:

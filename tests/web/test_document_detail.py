@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.test import Client
 
+from batches import storage
 from batches.models import AuditEntry, Batch, Exchange, Job, JobEvent, JobState, ProviderAccount
 from tests.factories import NOW, make_accepted_job, make_job, make_saved_job, make_version
 from tests.web.stored import store_pdf
@@ -160,6 +163,13 @@ def test_a_file_deleted_by_retention_is_said_to_be(saved: Job, operator: Client)
 def test_an_object_that_is_missing_is_not_found(batch: Batch, operator: Client, saved: Job) -> None:
     job = make_saved_job(batch=batch)
     assert operator.get(pdf_of(job)).status_code == 404
+
+
+@pytest.mark.parametrize("content", [b"", b"%PDF-1.7", b"%PDF-1.7 hello and more"])
+def test_an_object_of_another_length_is_not_given_out(content: bytes, saved: Job, operator: Client) -> None:
+    key = saved.version.artifact.storage_key
+    storage.open_store(settings.STORAGE_URL).put(key, io.BytesIO(content))
+    assert operator.get(pdf_of(saved)).status_code == 404
 
 
 def test_a_store_that_is_away_is_not_a_missing_file(saved: Job, operator: Client, artifact_folder: Path) -> None:

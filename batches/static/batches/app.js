@@ -19,7 +19,7 @@
   const keys = {
     "/": () => document.querySelector("[data-search]")?.focus(),
     "n": () => { location.href = "/new/"; },
-    "r": () => location.reload(),
+    "r": () => { if (!document.querySelector("form[data-start], .problem.failed")) location.reload(); }, // never sends a form again
     "j": () => step(1),
     "k": () => step(-1),
     "?": () => document.getElementById("help")?.showModal(),
