@@ -40,15 +40,16 @@ class PdfChecker:
             child = self._running()
             assert child.stdin is not None
             assert child.stdout is not None
+            late = False
             try:
                 child.stdin.write(json.dumps(str(path)).encode() + b"\n")
                 child.stdin.flush()
                 ready, _, _ = select.select([child.stdout], [], [], self._seconds)
+                late = not ready
                 answer = child.stdout.readline() if ready else b""
             except OSError:
                 answer = b""
             if not answer:
-                late = child.poll() is None
                 self._end()
                 why = f"takes longer than {self._seconds:g} s" if late else "crashes the PDF library"
                 return PdfFacts(0, f"Opening it {why}.")
