@@ -1,0 +1,137 @@
+"""The outbox: outcomes are gathered for a moment, leave only when they are committed, and are written once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+from batches.conf import ENGINE
+from batches.engine import changes
+from batches.engine.changes import Change, Follow, FollowStep
+from batches.engine.outbox import Outbox
+from batches.models import JobState
+from tests.engine.samples import claim, exchange
+from tests.factories import NOW
+
+CONF = replace(ENGINE, flush_rows=3, flush_seconds=0.5)
+
+
+def outcome(job_id: int, *, poll: int = 0) -> Change:
+    """One outcome of a job; with `poll`, the facts of so many status reads that changed no state."""
+    its_claim = claim(JobState.ACCEPTED, job_id=job_id)
+    return Change(
+        claim=its_claim,
+        at=NOW,
+        job_fields={"poll_count": poll},
+        exchanges=((exchange("poll", status=200 + poll), None),),
+        after=its_claim if poll else None,
+        follow=Follow(FollowStep.POLL, NOW) if poll else None,
+    )
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[list[Change]]:
+    """The groups that were written."""
+    groups: list[list[Change]] = []
+
+    def write_round(group: list[Change], *, now: Any) -> set[int]:
+        groups.append(list(group))
+        return set()
+
+    monkeypatch.setattr(changes, "write_round", write_round)
+    return groups
+
+
+def test_outcomes_wait_a_moment_for_others() -> None:
+    outbox = Outbox(CONF)
+    assert outbox.due_at() is None
+    assert not outbox.is_due(NOW)
+    outbox.add(outcome(1), NOW)
+    outbox.add(outcome(2), NOW + timedelta(seconds=0.4))
+    assert outbox.due_at() == NOW + timedelta(seconds=0.5), "counted from the oldest"
+    assert not outbox.is_due(NOW + timedelta(seconds=0.4))
+    assert outbox.is_due(NOW + timedelta(seconds=0.5))
+
+
+def test_enough_of_them_wait_no_longer() -> None:
+    outbox = Outbox(CONF)
+    for number in range(3):
+        assert not outbox.is_due(NOW)
+        outbox.add(outcome(number), NOW)
+    assert outbox.is_due(NOW)
+
+
+def test_what_is_written_is_gone_and_the_next_waits_anew(written: list[list[Change]]) -> None:
+    outbox = Outbox(CONF)
+    outbox.add(outcome(1), NOW)
+    outbox.add(outcome(2), NOW)
+    list(outbox.write(NOW))
+    assert (len(outbox), outbox.due_at(), len(written)) == (0, None, 1)
+    list(outbox.write(NOW))
+    assert len(written) == 1, "nothing is written twice"
+
+
+def test_two_outcomes_of_one_job_are_written_in_their_order(written: list[list[Change]]) -> None:
+    outbox = Outbox(CONF)
+    first, second = outcome(1), outcome(1)
+    for change in (first, outcome(2), second):
+        outbox.add(change, NOW)
+    list(outbox.write(NOW))
+    assert [[change.claim.job_id for change in group] for group in written] == [[1, 2], [1]]
+    assert written[1] == [second]
+
+
+def test_a_group_that_could_not_be_committed_stays_and_the_one_before_it_does_not(
+    written: list[list[Change]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = Outbox(CONF)
+    for change in (outcome(1), outcome(1), outcome(2)):
+        outbox.add(change, NOW)
+    write_round, calls = changes.write_round, 0
+
+    def fail_once(group: list[Change], *, now: Any) -> set[int]:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise OperationalError("gone")
+        return write_round(group, now=now)
+
+    monkeypatch.setattr(changes, "write_round", fail_once)
+    with pytest.raises(OperationalError):
+        list(outbox.write(NOW))
+    assert len(outbox) == 1
+    assert outbox.is_due(NOW + timedelta(seconds=1))
+    list(outbox.write(NOW))
+    assert [[change.claim.job_id for change in group] for group in written] == [[1, 2], [1]]
+
+
+def test_status_reads_that_change_nothing_are_set_aside_and_add_up(written: list[list[Change]]) -> None:
+    outbox = Outbox(CONF)
+    for poll in (1, 2, 3):
+        outbox.set_aside(outcome(1, poll=poll))
+    assert (len(outbox), outbox.due_at()) == (0, None)
+    outbox.bring_forward(NOW)
+    list(outbox.write(NOW))
+    ((change,),) = written
+    assert change.job_fields == {"poll_count": 3}
+    assert [facts.status for facts, _submission in change.exchanges] == [201, 202, 203]
+    assert change.follow is not None
+    outbox.bring_forward(NOW)
+    assert len(outbox) == 0
+
+
+def test_what_was_set_aside_goes_with_the_outcome_that_matters(written: list[list[Change]]) -> None:
+    outbox = Outbox(CONF)
+    outbox.set_aside(outcome(1, poll=1))
+    outbox.set_aside(outcome(2, poll=1))
+    outbox.add(outcome(1), NOW)
+    list(outbox.write(NOW))
+    ((change,),) = written
+    assert [facts.status for facts, _submission in change.exchanges] == [201, 200]
+    outbox.bring_forward(NOW, let_go=True)
+    list(outbox.write(NOW))
+    assert [(change.claim.job_id, change.follow) for change in written[1]] == [(2, None)]
