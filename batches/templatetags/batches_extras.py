@@ -42,7 +42,7 @@ def hold_advice(reason: str) -> str:
 def icon(name: str) -> SafeString:
     """A drawing of `static/batches/icons.svg`. It never carries meaning alone, so it is hidden from screen readers."""
     return format_html(
-        '<svg class="icon" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
+        '<svg class="icon" width="16" height="16" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
         static("batches/icons.svg"),
         name,
     )
