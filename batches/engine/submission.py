@@ -178,25 +178,21 @@ def _commit_first(
         [moving(prepared.claim, JobState.SUBMITTING, reason="intent_committed") for prepared, _slot in pairs], now=now
     )
     until = retries.resend_until(now, account.key_retention_seconds)
-    sendings: list[Sending] = []
-    fresh: list[tuple[Prepared, datetime]] = []
-    for prepared, slot in pairs:
-        if prepared.claim.job_id not in moved:
-            continue
-        known = prepared.claim.submission
-        if known is None:
-            fresh.append((prepared, slot))
-            continue
-        # Refused on every try so far, so nothing is there: the same key and bytes, and its time starts anew.
-        Submission.objects.filter(pk=known.id).update(
-            first_sent_at=now, last_sent_at=now, resend_until=until, in_doubt=True
-        )
-        known = replace(known, first_sent_at=now, resend_until=until, in_doubt=True)
-        sendings.append(_sending(prepared, known, slot))
+    mine = [pair for pair in pairs if pair[0].claim.job_id in moved]
+    fresh = [(prepared, slot) for prepared, slot in mine if prepared.claim.submission is None]
     rows = [_new_submission(account, prepared, until, now=now) for prepared, _slot in fresh]
     Submission.objects.bulk_create(rows)
-    sendings += [
+    sendings = [
         _sending(prepared, claims.open_submission(row), slot) for (prepared, slot), row in zip(fresh, rows, strict=True)
+    ]
+    # Refused on every try so far, so nothing is there: the same key and bytes, and its time starts anew.
+    refused = [(prepared, known, slot) for prepared, slot in mine if (known := prepared.claim.submission) is not None]
+    Submission.objects.filter(pk__in=[known.id for _prepared, known, _slot in refused]).update(
+        first_sent_at=now, last_sent_at=now, resend_until=until, in_doubt=True
+    )
+    sendings += [
+        _sending(prepared, replace(known, first_sent_at=now, resend_until=until, in_doubt=True), slot)
+        for prepared, known, slot in refused
     ]
     return sendings
 
