@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 
 from batches import queue
 from batches.conf import ENGINE
@@ -72,7 +73,10 @@ def _one_worker_makes_room(
         if now() < asked_at + timedelta(seconds=ENGINE.pump_yield_seconds):
             return False
         asked_at = now()
-        return queue.waiting(now=now()) > 0
+        try:
+            return queue.waiting(now=now()) > 0
+        except (OperationalError, InterfaceError):
+            return False  # the pump meets the outage by itself, and keeps what it has learned
 
     return stop_or_yield
 
