@@ -1,0 +1,230 @@
+"""Committing intents: slot, key, bytes and state in one transaction, under the account's cap, by the holder alone."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from batches.conf import ENGINE
+from batches.engine import claims, keys, pacing, submission
+from batches.engine.submission import Prepared
+from batches.models import Batch, Job, JobEvent, JobState, Lane, PacingLane, ProviderAccount, Submission
+from batches.providers.base import PreparedRequest
+from tests import factories
+from tests.factories import NOW
+
+pytestmark = pytest.mark.django_db
+LATER = NOW + timedelta(minutes=1)
+
+
+def prepared(account: ProviderAccount, state: JobState = JobState.PENDING) -> list[Prepared]:
+    """Every due job of the account in `state`, claimed and with its bytes made."""
+    return [
+        Prepared(
+            claim=claim,
+            request=PreparedRequest(route="/v1/pdf", body=f"body of {claim.business_id}".encode()),
+            request_sha256=hashlib.sha256(f"body of {claim.business_id}".encode()).hexdigest(),
+            body_key=None,
+            doubt_before=bool(claim.submission and claim.submission.in_doubt),
+        )
+        for claim in claims.claim_due(account, [state], owner="a", now=NOW, most=100)
+    ]
+
+
+def commit(account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime = NOW) -> submission.Intents:
+    return submission.commit_intents(account, ready, now=now)
+
+
+def jobs_of(intents: submission.Intents) -> list[int]:
+    return [sending.prepared.claim.job_id for sending in intents.sendings]
+
+
+@pytest.fixture
+def fast(batch: Batch) -> ProviderAccount:
+    """The batch's account, with no pace to speak of."""
+    ProviderAccount.objects.update(submit_interval_ms=1, max_in_flight=50)
+    batch.account.refresh_from_db()
+    return batch.account
+
+
+def test_an_intent_is_a_row_with_the_key_and_the_bytes_before_anything_leaves(
+    batch: Batch, fast: ProviderAccount
+) -> None:
+    job = factories.make_job(batch=batch, business_id="INV-1")
+    (ready,) = prepared(fast)
+    (sending,) = commit(fast, [ready]).sendings
+    row = Submission.objects.get(job=job)
+    assert (bytes(row.body_inline), row.request_sha256, row.route) == (
+        b"body of INV-1",
+        ready.request_sha256,
+        "/v1/pdf",
+    )
+    assert row.idempotency_key == keys.idempotency_key(
+        workspace_id=batch.workspace_id,
+        account_id=fast.pk,
+        route="/v1/pdf",
+        body_sha256=ready.request_sha256,
+        document_id=job.version.document_id,
+        version=1,
+        sequence=1,
+    )
+    assert (row.in_doubt, row.try_count, row.outcome, row.provider_job_id) == (True, 0, "open", None)
+    assert (row.first_sent_at, row.last_sent_at) == (NOW, NOW)
+    assert row.resend_until == NOW + timedelta(seconds=0.9 * fast.key_retention_seconds)
+    job.refresh_from_db()
+    assert (job.state, job.lease_owner, job.fencing_token) == ("submitting", "a", ready.claim.token)
+    assert JobEvent.objects.get().reason == "intent_committed"
+    assert sending.prepared.claim.state is JobState.SUBMITTING
+    assert sending.submission.id == row.pk
+    assert sending.slot == NOW
+
+
+def test_a_large_body_is_named_and_not_copied_into_the_row(batch: Batch, fast: ProviderAccount) -> None:
+    factories.make_job(batch=batch)
+    (ready,) = prepared(fast)
+    commit(fast, [replace(ready, body_key="default/doc/request-1")])
+    row = Submission.objects.get()
+    assert (row.body_inline, row.body_key) == (None, "default/doc/request-1")
+
+
+def test_only_what_has_a_slot_is_committed(batch: Batch, account: ProviderAccount) -> None:
+    ProviderAccount.objects.update(submit_interval_ms=200)
+    account.refresh_from_db()
+    for _ in range(10):
+        factories.make_job(batch=batch)
+    ready = prepared(account)
+    intents = commit(account, ready)
+    assert [(sending.slot - NOW).total_seconds() for sending in intents.sendings] == [0, 0.2, 0.4]
+    assert intents.ask_again_at > NOW
+    assert Job.objects.filter(state="submitting").count() == Submission.objects.count() == 3
+    assert jobs_of(intents) == [each.claim.job_id for each in ready[:3]], "the oldest first"
+
+
+@pytest.mark.parametrize(("there", "committed"), [(0, 3), (1, 2), (2, 1), (3, 0), (7, 0)])
+def test_the_cap_counts_what_may_be_at_the_provider(
+    batch: Batch, fast: ProviderAccount, there: int, committed: int
+) -> None:
+    ProviderAccount.objects.update(max_in_flight=3)
+    fast.refresh_from_db()
+    for number in range(there):
+        factories.make_job(batch=batch, state=JobState.ACCEPTED if number % 2 else JobState.SUBMITTING)
+    for _ in range(5):
+        factories.make_job(batch=batch)
+    intents = commit(fast, prepared(fast))
+    assert len(intents.sendings) == committed
+    if not committed:
+        assert intents.ask_again_at == NOW + timedelta(seconds=ENGINE.claim_interval_seconds)
+        assert not PacingLane.objects.exclude(next_slot_us=0).exists(), "no slot is used up for nothing"
+
+
+def test_a_repeat_is_counted_already_and_takes_a_slot(batch: Batch, fast: ProviderAccount) -> None:
+    ProviderAccount.objects.update(max_in_flight=1)
+    fast.refresh_from_db()
+    job = factories.make_job(batch=batch, state=JobState.SUBMITTING)
+    row = factories.make_submission(job=job)
+    factories.make_job(batch=batch)
+    again, fresh = prepared(fast, JobState.SUBMITTING), prepared(fast)
+    intents = commit(fast, again + fresh, now=LATER)
+    assert jobs_of(intents) == [job.pk]
+    row.refresh_from_db()
+    assert (row.first_sent_at, row.last_sent_at) == (NOW, LATER), "the key's time runs from the first send"
+    assert PacingLane.objects.get(lane=Lane.SUBMIT).revision == 1
+    assert Submission.objects.count() == 1
+
+
+def test_what_was_definitely_refused_goes_again_with_its_key_and_a_new_time(
+    batch: Batch, fast: ProviderAccount
+) -> None:
+    job = factories.make_job(batch=batch)
+    row = factories.make_submission(job=job, in_doubt=False, first_sent_at=NOW - timedelta(days=1), resend_until=NOW)
+    (ready,) = prepared(fast)
+    (sending,) = commit(fast, [ready]).sendings
+    row.refresh_from_db()
+    assert (row.first_sent_at, row.in_doubt, row.sequence) == (NOW, True, 1)
+    assert row.resend_until == sending.submission.resend_until > NOW
+    assert sending.submission.idempotency_key == row.idempotency_key
+    assert Submission.objects.count() == 1
+
+
+def test_a_later_submission_of_a_job_has_a_key_of_its_own(batch: Batch, fast: ProviderAccount) -> None:
+    job = factories.make_job(batch=batch)
+    first = factories.make_submission(job=job, outcome="render_failed", closed_at=NOW)
+    commit(fast, prepared(fast))
+    second = job.submissions.get(sequence=2)
+    assert second.idempotency_key != first.idempotency_key
+
+
+@pytest.mark.parametrize("state", [JobState.PENDING, JobState.SUBMITTING])
+def test_what_somebody_else_has_taken_over_is_named_as_lost_and_not_sent(
+    batch: Batch, fast: ProviderAccount, state: JobState
+) -> None:
+    jobs = [factories.make_job(batch=batch, state=state) for _ in range(2)]
+    if state is JobState.SUBMITTING:
+        for job in jobs:
+            factories.make_submission(job=job)
+    ready = prepared(fast, state)
+    Job.objects.filter(pk=jobs[0].pk).update(fencing_token=99)
+    intents = commit(fast, ready, now=LATER)
+    assert (intents.lost, jobs_of(intents)) == ({jobs[0].pk}, [jobs[1].pk])
+    assert not Submission.objects.filter(job=jobs[0], last_sent_at=LATER).exists()
+
+
+def test_what_was_cancelled_meanwhile_is_not_sent(batch: Batch, fast: ProviderAccount) -> None:
+    job = factories.make_job(batch=batch)
+    ready = prepared(fast)
+    Job.objects.filter(pk=job.pk).update(state=JobState.CANCELLED)
+    intents = commit(fast, ready)
+    assert (intents.sendings, intents.lost, Submission.objects.count()) == ([], {job.pk}, 0)
+
+
+@pytest.mark.parametrize("refused_before", [False, True])
+def test_many_intents_take_the_statements_of_one(batch: Batch, fast: ProviderAccount, refused_before: bool) -> None:
+    counts = []
+    for number in (1, 20):
+        for _ in range(number):
+            job = factories.make_job(batch=batch)
+            if refused_before:
+                factories.make_submission(job=job, in_doubt=False)
+        ready = prepared(fast)
+        with CaptureQueriesContext(connection) as queries:
+            assert len(commit(fast, ready).sendings) == number
+        counts.append(len(queries))
+    assert counts[1] - counts[0] <= 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_pumps_that_commit_at_once_pass_neither_the_pace_nor_the_cap() -> None:
+    account = factories.make_account(submit_interval_ms=1, max_in_flight=7)
+    batch = factories.make_batch(account=account)
+    for _ in range(24):
+        factories.make_job(batch=batch)
+    taken = prepared(account)
+    shares = [taken[number::4] for number in range(4)]
+    together, slots, trouble = threading.Barrier(4), [], []
+
+    def work(share: list[Prepared]) -> None:
+        try:
+            together.wait()
+            for each in share:
+                slots.extend(sending.slot for sending in commit(account, [each]).sendings)
+        except Exception as error:  # noqa: BLE001 - told to the test's own thread
+            trouble.append(error)
+        finally:
+            connection.close()
+
+    threads: list[Any] = [threading.Thread(target=work, args=(share,)) for share in shares]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not trouble
+    assert len(slots) == Job.objects.filter(state="submitting").count() == 7
+    assert len({pacing.to_us(slot) // 1000 for slot in slots}) == 7, "a millisecond apart each"
