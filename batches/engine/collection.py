@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from batches.conf import ENGINE
 from batches.engine import polling, retries
@@ -74,66 +74,74 @@ def collect(
     claim: Claim, provider: Provider, store: ArtifactStore, checker: PdfChecker, *, now: datetime
 ) -> Collected | NotCollected:
     """Fetch the result of a rendered job into the store. Never raises for what a provider or a store does."""
-    ref = result_ref(claim)
-    exchanges: list[ExchangeFacts] = []
-    try:
-        return _fetch_and_store(claim, ref, provider, store, checker, exchanges, now=now)
-    except errors.NotFound as error:
-        _keep(error, exchanges)
-        return _ask_for_fresh_link(claim, provider, store, checker, exchanges, now=now)
-    except errors.ProviderError as error:
-        return _not_collected(error, exchanges)
-    except StoreError as error:
-        return NotCollected("store", error.words, tuple(exchanges))
+    return _Collection(claim, provider, store, checker, now).run()
 
 
-def _ask_for_fresh_link(
-    claim: Claim,
-    provider: Provider,
-    store: ArtifactStore,
-    checker: PdfChecker,
-    exchanges: list[ExchangeFacts],
-    *,
-    now: datetime,
-) -> Collected | NotCollected:
-    """The link is dead: one fresh status read for another one, then stop. Nothing is ever submitted again here."""
-    try:
-        status = polling.read(claim, provider, now=now)
-        exchanges.append(status.exchange)
+@dataclass
+class _Collection:
+    """One attempt, with the exchanges that it made on the way."""
+
+    claim: Claim
+    provider: Provider
+    store: ArtifactStore
+    checker: PdfChecker
+    now: datetime
+    exchanges: list[ExchangeFacts] = field(default_factory=list)
+
+    def run(self) -> Collected | NotCollected:
+        try:
+            try:
+                return self._fetch_and_store(result_ref(self.claim))
+            except errors.NotFound as error:
+                self._keep(error)
+            return self._fetch_by_fresh_link()
+        except errors.NotFound as error:
+            self._keep(error)
+            return self._missed("gone", "The provider no longer has the file.")
+        except errors.ProviderError as error:
+            self._keep(error)
+            is_bad = isinstance(error, errors.TargetRefused | errors.TooLarge)
+            return replace(
+                self._missed("bad_output" if is_bad else "unreached", error.words),
+                retry_after=error.retry_after,
+                unauthorized=isinstance(error, errors.Unauthorized),
+            )
+        except StoreError as error:
+            return self._missed("store", error.words)
+
+    def _fetch_by_fresh_link(self) -> Collected | NotCollected:
+        """The link is dead: one status read for another one, then stop. Nothing is ever submitted again here."""
+        status = polling.read(self.claim, self.provider, now=self.now)
+        self.exchanges.append(status.exchange)
         if status.phase is not JobPhase.SUCCEEDED or status.result is None:
-            words = f"The link is dead and the provider now says “{status.status_word}”."
-            return NotCollected("gone", words, tuple(exchanges))
-        return _fetch_and_store(claim, status.result, provider, store, checker, exchanges, now=now)
-    except errors.NotFound as error:
-        _keep(error, exchanges)
-        return NotCollected("gone", "The provider no longer has the file.", tuple(exchanges))
-    except errors.ProviderError as error:
-        return _not_collected(error, exchanges)
-    except StoreError as error:
-        return NotCollected("store", error.words, tuple(exchanges))
+            return self._missed("gone", f"The link is dead and the provider now says “{status.status_word}”.")
+        return self._fetch_and_store(status.result)
 
+    def _fetch_and_store(self, ref: ResultRef) -> Collected | NotCollected:
+        with self.store.staging() as path:
+            with path.open("wb") as file:
+                sink = _HashingSink(file)
+                downloaded = self.provider.download(
+                    ref,
+                    cast(BinaryIO, sink),  # it is only ever written to
+                    max_bytes=ENGINE.download_bytes_most,
+                    now=self.now,
+                )
+            self.exchanges.append(downloaded.exchange)
+            problem, pages = verify(path, sink.head, downloaded, self.checker)
+            if problem:
+                return self._missed("bad_output", problem)
+            claim = self.claim
+            key = artifact_key(claim.workspace_slug, claim.business_id, claim.version_number)
+            self.store.put(key, path)
+        return Collected(key, sink.hexdigest(), sink.byte_count, pages, tuple(self.exchanges))
 
-def _fetch_and_store(
-    claim: Claim,
-    ref: ResultRef,
-    provider: Provider,
-    store: ArtifactStore,
-    checker: PdfChecker,
-    exchanges: list[ExchangeFacts],
-    *,
-    now: datetime,
-) -> Collected | NotCollected:
-    with store.staging() as path:
-        with path.open("wb") as file:
-            sink = _HashingSink(file)
-            downloaded = provider.download(ref, sink, max_bytes=ENGINE.download_bytes_most, now=now)  # type: ignore[arg-type] # a sink is only ever written to
-        exchanges.append(downloaded.exchange)
-        problem, pages = verify(path, sink.head, downloaded, checker)
-        if problem:
-            return NotCollected("bad_output", problem, tuple(exchanges))
-        key = artifact_key(claim.workspace_slug, claim.business_id, claim.version_number)
-        store.put(key, path)
-    return Collected(key, sink.hexdigest(), sink.byte_count, pages, tuple(exchanges))
+    def _keep(self, error: errors.ProviderError) -> None:
+        if error.exchange is not None:
+            self.exchanges.append(error.exchange)
+
+    def _missed(self, kind: str, words: str) -> NotCollected:
+        return NotCollected(kind, words, tuple(self.exchanges))
 
 
 def verify(path: Path, head: bytes, downloaded: Downloaded, checker: PdfChecker) -> tuple[str, int]:
@@ -169,25 +177,6 @@ def result_ref(claim: Claim) -> ResultRef:
 
 def _instant(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
-
-
-def _keep(error: errors.ProviderError, exchanges: list[ExchangeFacts]) -> None:
-    if error.exchange is not None:
-        exchanges.append(error.exchange)
-
-
-def _not_collected(error: errors.ProviderError, exchanges: list[ExchangeFacts]) -> NotCollected:
-    _keep(error, exchanges)
-    kind = "unreached"
-    if isinstance(error, errors.TargetRefused | errors.TooLarge):
-        kind = "bad_output"
-    return NotCollected(
-        kind,
-        error.words,
-        tuple(exchanges),
-        retry_after=error.retry_after,
-        unauthorized=isinstance(error, errors.Unauthorized),
-    )
 
 
 def judge_collected(claim: Claim, collected: Collected, *, now: datetime) -> Change:
