@@ -4,9 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-# Tests that start processes or a browser are run one after the other: they need the machine's attention.
-TOGETHER := -n 2 -m "not processes and not browser"
-ALONE := -m "processes or browser"
+# Tests that measure a pace on a real stack have the machine for themselves; the others run two at a time.
+TOGETHER := -n 2 --dist loadfile -m "not alone"
+ALONE := -m alone
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo up test test-sqlite test-postgres chromium lint types check lock clean

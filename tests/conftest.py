@@ -13,6 +13,17 @@ from batches.models import Batch, ProviderAccount, Workspace
 from tests import factories
 from tests.stack_process import Stack
 
+#: Stories on real stacks measure a pace; a neighbour on the same two cores would bend it.
+MEASURING = Path(__file__).parent / "scenarios"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks as `alone` what must have the machine for itself, before -m chooses."""
+    for item in items:
+        if item.path.is_relative_to(MEASURING) and item.get_closest_marker("processes"):
+            item.add_marker(pytest.mark.alone)
+
 
 @pytest.fixture(autouse=True)
 def artifact_folder(settings: Any, tmp_path: Path) -> Path:

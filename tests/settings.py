@@ -26,7 +26,7 @@ if _OWN_FOLDER not in os.environ:
 os.environ["DATA_DIR"] = os.environ[_OWN_FOLDER]
 
 from relaypdf_site.settings import *  # noqa: E402, F403 - the environment above must be set first
-from relaypdf_site.settings import DATABASES, STORAGES  # noqa: E402 - named again, since they are changed below
+from relaypdf_site.settings import DATABASES, STATIC_ROOT, STORAGES  # noqa: E402 - named again: changed below
 
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # A file, as in production: an in-memory database has no WAL and no second connection.
@@ -35,3 +35,4 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
 STORAGES = {**STORAGES, "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 AXES_ENABLED = False
+STATIC_ROOT.mkdir(exist_ok=True)  # whitenoise warns of a folder that is missing; tests collect no files
