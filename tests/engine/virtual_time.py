@@ -30,7 +30,7 @@ class _Sleeper:
 class VirtualClock:
     """See `engine.clock.Clock`. `on_look` is called whenever the thread that made the clock asks it for the time.
 
-    What `on_look` raises passes through: a test kills a pump that way, at any instant between two of its statements.
+    It may itself ask for the time. What `on_look` raises passes through: a test kills a pump that way, at any instant between two of its statements.
     """
 
     def __init__(self, now: datetime) -> None:
@@ -41,10 +41,15 @@ class VirtualClock:
         self._releases = 0
         self._owner = threading.get_ident()
         self.on_look: Callable[[], None] | None = None
+        self._looking = False
 
     def now(self) -> datetime:
-        if self.on_look and threading.get_ident() == self._owner:
-            self.on_look()
+        if self.on_look and not self._looking and threading.get_ident() == self._owner:
+            self._looking = True
+            try:
+                self.on_look()
+            finally:
+                self._looking = False
         with self._changed:
             return self._now
 

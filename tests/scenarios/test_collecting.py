@@ -66,7 +66,7 @@ def test_downloads_that_do_not_get_through_wait_for_better_times(world: World) -
 
 
 def test_when_the_provider_is_away_until_the_link_has_died_the_document_expires(world: World) -> None:
-    world.provider.script("INV-1", status=[Complete(link_seconds=100)], download=[Refuse(errors.NotSent)] * 500)
+    world.provider.script("INV-1", status=[Complete(link_seconds=30)], download=[Refuse(errors.NotSent)] * 500)
     world.hand_over("INV-1")
     world.run_to_the_end()
     assert world.states() == {"INV-1": "expired"}
@@ -74,17 +74,17 @@ def test_when_the_provider_is_away_until_the_link_has_died_the_document_expires(
 
 
 def test_a_full_store_keeps_the_document_rendered_until_there_is_room(world: World) -> None:
-    world.hand_over("INV-1", "INV-2")
+    world.hand_over("INV-1")
     world.store.is_full = True
     world.run_for(60)
     at_first = len(world.provider.downloads)
     world.run_for(60)
-    assert world.states() == {"INV-1": "rendered", "INV-2": "rendered"}
+    assert world.states() == {"INV-1": "rendered"}
     assert len(world.provider.downloads) - at_first < at_first / 3, "it is tried less and less often"
     assert not Artifact.objects.exists()
     world.store.is_full = False
     world.run_to_the_end()
-    world.assert_saved(["INV-1", "INV-2"])
+    world.assert_saved(["INV-1"])
 
 
 def test_a_file_that_announces_no_length_is_judged_by_its_content(world: World) -> None:

@@ -61,7 +61,7 @@ def test_when_every_answer_is_lost_it_is_unknown_and_never_failed(world: World, 
     assert len(tries) == ENGINE.submit_tries_most
     assert len({arrival.key for arrival in tries}) == 1
     assert len(world.provider.jobs_of("INV-1")) <= 1
-    world.run_for(120)
+    world.run_for(30)
     assert len(world.provider.arrivals_of("INV-1")) == ENGINE.submit_tries_most, "nothing is sent by itself any more"
 
 

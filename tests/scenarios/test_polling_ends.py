@@ -101,12 +101,12 @@ def test_a_key_that_goes_bad_while_jobs_render_ends_none_of_them(make_world: Cal
 
 def test_a_long_render_outlives_pump_after_pump(make_world: Callable[..., World]) -> None:
     world = make_world(deadline_seconds=600)
-    world.provider.script("INV-1", status=[*[Word("processing")] * 80, Complete()])
+    world.provider.script("INV-1", status=[*[Word("processing")] * 40, Complete()])
     world.hand_over("INV-1")
     world.run_to_the_end(within=900)
     world.assert_saved(["INV-1"])
     reads = len(world.provider.reads)
-    assert reads == 81
+    assert reads == 41
     job = world.job("INV-1")
     assert job.exchanges.filter(kind="poll").count() == reads, "each read left its exchange"
     assert job.poll_count == reads

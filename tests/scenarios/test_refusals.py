@@ -49,7 +49,7 @@ def test_a_429_moves_everyones_next_slot_and_costs_no_try(world: World) -> None:
 
 def test_a_storm_of_429_never_fails_a_document(world: World) -> None:
     for name in NAMES:
-        world.provider.script(name, submit=[Refuse(errors.RateLimited, retry_after=5.0)] * 12)
+        world.provider.script(name, submit=[Refuse(errors.RateLimited, retry_after=5.0)] * 8)
     world.hand_over(*NAMES)
     world.run_to_the_end(within=1200)
     world.assert_saved(NAMES)
@@ -68,7 +68,7 @@ def test_a_refused_key_holds_the_account_and_a_resume_goes_on(world: World) -> N
     assert (facts["state"], facts["counts"]["held"]) == ("held", len(NAMES))
     assert set(world.states().values()) == {"pending"}
     tried = len(world.provider.arrivals)
-    world.run_for(600)
+    world.run_for(120)
     assert len(world.provider.arrivals) == tried, "nothing is tried while a person has to act"
     assert set(Submission.objects.values_list("try_count", flat=True)) <= {0}
 
@@ -114,7 +114,7 @@ def test_a_maybe_sent_document_of_a_held_account_waits_inside_its_keys_window(wo
     world.provider.script("INV-1", submit=[Refuse(errors.AnswerLost), Refuse(errors.Unauthorized)])
     world.hand_over("INV-1")
     world.run_until(lambda: world.account_now().hold_reason == "auth")
-    world.run_for(300)
+    world.run_for(100)
     assert world.states() == {"INV-1": "submitting"}
     health.resume(world.account.pk, now=world.clock.now())
     world.run_to_the_end()
@@ -142,7 +142,7 @@ def test_three_refused_connections_hold_the_account_until_a_probe_gets_through(w
     account = world.account_now()
     assert (account.hold_reason, account.hold_words) == ("unreachable", "The connection was refused.")
     assert world.open_alerts() == ["account_held"]
-    world.run_for(120)
+    world.run_for(90)
     assert set(world.states().values()) == {"pending"}
     assert selectors.batch_json(batch)["state"] == "held"
     assert 2 <= world.provider.probes <= 20, "single probes, further and further apart"
