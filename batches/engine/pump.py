@@ -19,7 +19,19 @@ from datetime import datetime, timedelta
 from django.db import InterfaceError, OperationalError, connection
 
 from batches.conf import ENGINE, EngineConf
-from batches.engine import changes, claims, collection, health, pacing, polling, retries, slots, steps, submission
+from batches.engine import (
+    answers,
+    changes,
+    claims,
+    collection,
+    health,
+    pacing,
+    polling,
+    retries,
+    slots,
+    steps,
+    submission,
+)
 from batches.engine.accounts import Providers
 from batches.engine.changes import Change, FollowStep
 from batches.engine.claims import Claim
@@ -244,11 +256,11 @@ class Pump:
         for claim in again:
             assert claim.submission is not None, "a submitting job has an open submission"
             if claim.submission.provider_job_id:
-                self._queue(submission.judge_id_known(claim, account, now=now), now)
+                self._queue(answers.judge_id_known(claim, account, now=now), now)
             elif claim.submission.in_doubt and not retries.may_resend(claim.submission.resend_until, now):
-                self._queue(submission.judge_window_closed(claim, now=now), now)
+                self._queue(answers.judge_window_closed(claim, now=now), now)
             elif account.health == AccountHealth.HELD:
-                self._queue(submission.judge_held(claim, now=now), now)
+                self._queue(answers.judge_held(claim, now=now), now)
             else:
                 sendable.append(claim)
         self._load_bodies(sendable)
@@ -311,9 +323,9 @@ class Pump:
             if not prepared.is_resend:
                 self._queue(Change(claim=prepared.claim, at=now), now)
             elif prepared.doubt_before:
-                self._queue(submission.judge_held(prepared.claim, now=now), now)
+                self._queue(answers.judge_held(prepared.claim, now=now), now)
             else:
-                self._queue(submission.judge_never_left(prepared.claim, now=now), now)
+                self._queue(answers.judge_never_left(prepared.claim, now=now), now)
 
     # --- status reads and downloads ---
 
@@ -386,17 +398,17 @@ class Pump:
             case steps.PreparedDone(prepared=prepared):
                 self._ready[claim.account_id].append(prepared)
             case steps.PrepareFailed(error=error):
-                self._queue(submission.judge_unpreparable(claim, error, now=now, rng=self.rng), now)
+                self._queue(answers.judge_unpreparable(claim, error, now=now, rng=self.rng), now)
             case steps.NotSentYet(sending=sending):
                 self.tally.slots_missed += 1
                 self._ready[claim.account_id].appendleft(replace(sending.prepared, claim=claim))
             case steps.WindowClosed():
-                self._queue(submission.judge_window_closed(claim, now=now), now)
+                self._queue(answers.judge_window_closed(claim, now=now), now)
             case steps.Answered(sending=sending, answer=answer):
                 self.tally.accepted += 1
-                self._queue(submission.judge_answer(sending, answer, account, now=result.at), now)
+                self._queue(answers.judge_answer(sending, answer, account, now=result.at), now)
             case steps.SendFailed(sending=sending, error=error):
-                self._queue(submission.judge_error(sending, error, account, now=result.at, rng=self.rng), now)
+                self._queue(answers.judge_error(sending, error, account, now=result.at, rng=self.rng), now)
             case steps.StatusRead(status=status):
                 self._queue(polling.judge_status(claim, status, context), now)
             case steps.StatusFailed(error=error):
@@ -485,7 +497,7 @@ class Pump:
         for ready in self._ready.values():
             for prepared in ready:
                 if prepared.is_resend and not prepared.doubt_before:
-                    self._queue(submission.judge_never_left(prepared.claim, now=now), now)
+                    self._queue(answers.judge_never_left(prepared.claim, now=now), now)
         self._outbox.bring_forward(now, let_go=True)
         self._flush(now)
         # What a thread still has keeps its lease until the thread's answer is written, or the lease runs out.

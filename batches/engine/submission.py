@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -18,27 +17,19 @@ from typing import Any
 from django.db import connection, transaction
 
 from batches.conf import ENGINE
-from batches.engine import claims, keys, pacing, polling, retries, transitions
-from batches.engine.changes import AccountEffect, Change, Follow, FollowStep, moving, parking
+from batches.engine import claims, keys, pacing, retries, transitions
+from batches.engine.changes import moving
 from batches.engine.claims import Claim, OpenSubmission
 from batches.models import (
-    AlertKind,
     DocumentVersion,
-    FailureClass,
     Job,
     JobState,
     Lane,
     ProviderAccount,
     Submission,
-    SubmissionOutcome,
 )
-from batches.providers import errors
 from batches.providers.base import Accepted, DocumentSource, Finished, PreparedRequest, Provider
-from batches.storage import ArtifactStore, ObjectMissing, StoreError, request_key
-
-WHAT_TO_DO_UNKNOWN = (
-    "It may have been accepted and billed. Nothing is sent again by itself: reconcile it with the provider first."
-)
+from batches.storage import ArtifactStore, request_key
 
 
 @dataclass(frozen=True)
@@ -250,179 +241,4 @@ def send(sending: Sending, provider: Provider, *, now: datetime, gate: Callable[
     assert not connection.in_atomic_block, "the network is never called inside a transaction"
     return provider.submit(
         sending.prepared.request, idempotency_key=sending.submission.idempotency_key, now=now, gate=gate
-    )
-
-
-def judge_answer(sending: Sending, answer: Accepted | Finished, account: ProviderAccount, *, now: datetime) -> Change:
-    """The provider has it: its id is recorded before anything else happens to the job."""
-    claim = sending.prepared.claim
-    deadline_at = now + timedelta(seconds=account.deadline_seconds)
-    job_fields: dict[str, Any] = {
-        "deadline_at": deadline_at,
-        "provider_status": answer.status_word[:100],
-        "provider_status_at": now,
-        "poll_count": 0,
-        "fetch_count": 0,
-    }
-    submission_fields: dict[str, Any] = {
-        "try_count": sending.submission.try_count + 1,
-        "in_doubt": False,
-        "provider_job_id": answer.provider_job_id,
-        "accepted_at": now,
-    }
-    submission = replace(
-        sending.submission,
-        provider_job_id=answer.provider_job_id,
-        in_doubt=False,
-        try_count=submission_fields["try_count"],
-    )
-    to_state = JobState.ACCEPTED
-    if isinstance(answer, Finished):
-        to_state = JobState.RENDERED
-        submission_fields["result"] = polling.result_facts(answer.result)
-        submission = submission.with_result(submission_fields["result"])
-        follow = Follow(FollowStep.FETCH, now)
-    else:
-        follow = Follow(FollowStep.POLL, now)
-    job_fields["due_at"] = now
-    after = claim.moved(
-        to_state, submission=submission, deadline_at=deadline_at, poll_count=0, fetch_count=0, state_changed_at=now
-    )
-    return Change(
-        claim=claim,
-        at=now,
-        move=moving(claim, to_state, reason="accepted", fields=job_fields),
-        submission_id=sending.submission.id,
-        submission_fields=submission_fields,
-        exchanges=((answer.exchange, sending.submission.id),),
-        effect=AccountEffect(reached=True),
-        after=after,
-        follow=follow,
-    )
-
-
-def judge_error(
-    sending: Sending, error: errors.ProviderError, account: ProviderAccount, *, now: datetime, rng: random.Random
-) -> Change:
-    """No id came back: where the submission goes is decided by `retries.decide_submission`."""
-    claim, submission = sending.prepared.claim, sending.submission
-    facts = retries.SubmissionFacts(
-        in_doubt=sending.prepared.doubt_before, tries=submission.try_count, resend_until=submission.resend_until
-    )
-    decision = retries.decide_submission(error, facts, now=now, rng=rng)
-    to_state, job_fields = _end_of(decision, error)
-    fields: dict[str, Any] = {
-        "in_doubt": decision.in_doubt,
-        "try_count": submission.try_count + (1 if decision.spends_try else 0),
-    }
-    if decision.next is retries.Next.FAIL:
-        fields |= {"outcome": SubmissionOutcome.REFUSED, "closed_at": now}
-    move = None
-    if to_state is not JobState.SUBMITTING:
-        move = moving(claim, to_state, reason=f"submit_{decision.next.value}", words=error.words, fields=job_fields)
-    alert = None
-    if decision.next is retries.Next.UNKNOWN:
-        alert = (AlertKind.UNKNOWN_OUTCOME, f"{claim.business_id}: {error.words} {WHAT_TO_DO_UNKNOWN}")
-    return Change(
-        claim=claim,
-        at=now,
-        move=move,
-        job_fields={"due_at": decision.due_at} if move is None else {},
-        submission_id=submission.id,
-        submission_fields=fields,
-        exchanges=((error.exchange, submission.id),) if error.exchange else (),
-        effect=AccountEffect(
-            hold=decision.hold,
-            cool_down_until=decision.cool_down_until,
-            transport_failure=decision.transport_failure,
-            words=error.words,
-        ),
-        alert=alert,
-    )
-
-
-def _end_of(decision: retries.Decision, error: errors.ProviderError) -> tuple[JobState, dict[str, Any]]:
-    if decision.next is retries.Next.RESEND:
-        return JobState.SUBMITTING, {}
-    if decision.next is retries.Next.REQUEUE:
-        return JobState.PENDING, {"due_at": decision.due_at}
-    failure = {"failure_class": decision.failure_class, "failure_code": error.code[:100], "failure_words": error.words}
-    if decision.next is retries.Next.FAIL:
-        return JobState.FAILED, failure
-    failure["failure_words"] = f"{error.words} {WHAT_TO_DO_UNKNOWN}"
-    return JobState.UNKNOWN, failure
-
-
-def judge_never_left(claim: Claim, *, now: datetime) -> Change:
-    """The bytes provably never left (the pump is ending): back to pending, as if the slot had not been taken."""
-    assert claim.submission is not None
-    return Change(
-        claim=claim,
-        at=now,
-        move=moving(claim, JobState.PENDING, reason="never_left", fields={"due_at": now}),
-        submission_id=claim.submission.id,
-        submission_fields={"in_doubt": False},
-    )
-
-
-def judge_held(claim: Claim, *, now: datetime) -> Change:
-    """The account is held, so nothing may be sent; look again before the provider forgets the key."""
-    assert claim.submission is not None
-    due_at = now + timedelta(seconds=ENGINE.poll_held_seconds)
-    if claim.submission.resend_until is not None:
-        due_at = min(due_at, max(claim.submission.resend_until, now))
-    return Change(claim=claim, at=now, job_fields={"due_at": due_at})
-
-
-def judge_id_known(claim: Claim, account: ProviderAccount, *, now: datetime) -> Change:
-    """A holder whose lease had run out recorded the id after all: there is nothing left to send."""
-    deadline_at = now + timedelta(seconds=account.deadline_seconds)
-    after = claim.moved(JobState.ACCEPTED, deadline_at=deadline_at, poll_count=0, fetch_count=0, state_changed_at=now)
-    return Change(
-        claim=claim,
-        at=now,
-        move=moving(
-            claim,
-            JobState.ACCEPTED,
-            reason="id_was_recorded",
-            fields={"deadline_at": deadline_at, "due_at": now, "poll_count": 0, "fetch_count": 0},
-        ),
-        after=after,
-        follow=Follow(FollowStep.POLL, now),
-    )
-
-
-def judge_unpreparable(
-    claim: Claim, error: errors.ProviderError | StoreError, *, now: datetime, rng: random.Random
-) -> Change:
-    """The bytes could not be made or read back, so none left on this try."""
-    if isinstance(error, StoreError) and not isinstance(error, ObjectMissing):
-        return Change(claim=claim, at=now, job_fields={"due_at": now + retries.backoff(4, rng)})
-    if isinstance(error, StoreError):
-        failure_class, words = FailureClass.INTERNAL, f"Its stored input is missing. {error.words}"
-    else:
-        failure_class, words = FailureClass.INVALID_INPUT, error.words
-    return parking(claim, words, failure_class=failure_class, now=now)
-
-
-def judge_window_closed(claim: Claim, *, now: datetime) -> Change:
-    """It may have been accepted, and the provider may no longer recognise a repeat."""
-    assert claim.submission is not None
-    words = "The answer to the submission was lost, and the provider may no longer recognise a repeat of it."
-    return Change(
-        claim=claim,
-        at=now,
-        move=moving(
-            claim,
-            JobState.UNKNOWN,
-            reason="resend_window_closed",
-            words=words,
-            fields={
-                "failure_class": FailureClass.UNKNOWN_OUTCOME,
-                "failure_code": "",
-                "failure_words": f"{words} {WHAT_TO_DO_UNKNOWN}",
-            },
-        ),
-        submission_id=claim.submission.id,
-        alert=(AlertKind.UNKNOWN_OUTCOME, f"{claim.business_id}: {words} {WHAT_TO_DO_UNKNOWN}"),
     )

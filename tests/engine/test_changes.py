@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from batches.engine import changes, claims, submission
+from batches.engine import answers, changes, claims, submission
 from batches.engine.changes import AccountEffect, ArtifactFacts, Change, Follow, FollowStep
 from batches.engine.transitions import Move
 from batches.models import (
@@ -56,7 +56,7 @@ def acceptance(claim: claims.Claim, provider_job_id: str = "pdf_new") -> Change:
     prepared = submission.Prepared(claim, None, "", None, doubt_before=False)  # type: ignore[arg-type] # not sent here
     account = ProviderAccount.objects.get(pk=claim.account_id)
     answer = Accepted(provider_job_id, "queued", exchange(status=202))
-    return submission.judge_answer(submission.Sending(prepared, claim.submission, NOW), answer, account, now=LATER)
+    return answers.judge_answer(submission.Sending(prepared, claim.submission, NOW), answer, account, now=LATER)
 
 
 def failure(claim: claims.Claim, **fields: Any) -> Change:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import submission
+from batches.engine import answers, submission
 from batches.engine.changes import FollowStep
 from batches.engine.submission import Input
 from batches.models import AlertKind, FailureClass, HoldReason, JobState
@@ -32,7 +32,7 @@ ACCOUNT = account(deadline_seconds=600)
 
 
 def test_an_accepted_document_is_read_until_its_deadline() -> None:
-    change = submission.judge_answer(sending(), Accepted("pdf_7", "queued", exchange()), ACCOUNT, now=NOW)
+    change = answers.judge_answer(sending(), Accepted("pdf_7", "queued", exchange()), ACCOUNT, now=NOW)
     assert (change.move.from_state, change.move.to_state) == (JobState.SUBMITTING, JobState.ACCEPTED)
     assert change.submission_fields == {
         "try_count": 1,
@@ -51,7 +51,7 @@ def test_an_accepted_document_is_read_until_its_deadline() -> None:
 
 def test_an_answer_that_is_the_result_goes_straight_to_the_download() -> None:
     result = ResultRef("pdf_7", url="http://127.0.0.1:9/f/7", size_bytes=12)
-    change = submission.judge_answer(sending(), Finished("pdf_7", "completed", result, exchange()), ACCOUNT, now=NOW)
+    change = answers.judge_answer(sending(), Finished("pdf_7", "completed", result, exchange()), ACCOUNT, now=NOW)
     assert change.move.to_state is JobState.RENDERED
     assert change.follow.step is FollowStep.FETCH
     assert change.submission_fields["result"]["url"] == "http://127.0.0.1:9/f/7"
@@ -88,7 +88,7 @@ def test_where_job_and_submission_go(
     outcome: str | None,
 ) -> None:
     error = kind("The provider says no.", code="E1", exchange=exchange(status=400))
-    change = submission.judge_error(sending(doubt_before=doubt_before), error, ACCOUNT, now=NOW, rng=RNG)
+    change = answers.judge_error(sending(doubt_before=doubt_before), error, ACCOUNT, now=NOW, rng=RNG)
     assert (change.move.to_state.value if change.move else None) == to_state
     assert change.submission_fields["in_doubt"] is in_doubt
     assert change.submission_fields["try_count"] == tries
@@ -105,7 +105,7 @@ def test_where_job_and_submission_go(
 
 def test_unknown_opens_an_alert_that_says_what_to_do() -> None:
     last = sending(doubt_before=True, try_count=ENGINE.submit_tries_most - 1)
-    change = submission.judge_error(last, errors.AnswerLost("Reset."), ACCOUNT, now=NOW, rng=RNG)
+    change = answers.judge_error(last, errors.AnswerLost("Reset."), ACCOUNT, now=NOW, rng=RNG)
     assert change.move.to_state is JobState.UNKNOWN
     kind, words = change.alert
     assert kind is AlertKind.UNKNOWN_OUTCOME
@@ -115,7 +115,7 @@ def test_unknown_opens_an_alert_that_says_what_to_do() -> None:
 
 
 def test_a_refusal_of_the_account_holds_it_with_the_providers_words() -> None:
-    change = submission.judge_error(sending(), errors.Unauthorized("Bad key."), ACCOUNT, now=NOW, rng=RNG)
+    change = answers.judge_error(sending(), errors.Unauthorized("Bad key."), ACCOUNT, now=NOW, rng=RNG)
     assert (change.effect.hold, change.effect.words) == (HoldReason.AUTH, "Bad key.")
 
 
@@ -123,25 +123,25 @@ def test_a_refusal_of_the_account_holds_it_with_the_providers_words() -> None:
 
 
 def test_bytes_that_never_left_put_the_job_back_as_if_nothing_had_been() -> None:
-    change = submission.judge_never_left(claim(JobState.SUBMITTING), now=NOW)
+    change = answers.judge_never_left(claim(JobState.SUBMITTING), now=NOW)
     assert (change.move.to_state, change.submission_fields) == (JobState.PENDING, {"in_doubt": False})
 
 
 def test_while_the_account_is_held_the_window_of_the_key_is_watched() -> None:
     soon = open_submission(resend_until=NOW + timedelta(seconds=4))
-    assert submission.judge_held(claim(JobState.SUBMITTING, submission=soon), now=NOW).job_fields["due_at"] == (
+    assert answers.judge_held(claim(JobState.SUBMITTING, submission=soon), now=NOW).job_fields["due_at"] == (
         NOW + timedelta(seconds=4)
     )
-    later = submission.judge_held(claim(JobState.SUBMITTING), now=NOW)
+    later = answers.judge_held(claim(JobState.SUBMITTING), now=NOW)
     assert later.job_fields["due_at"] == NOW + timedelta(seconds=ENGINE.poll_held_seconds)
     past = open_submission(resend_until=NOW - timedelta(seconds=4))
-    assert submission.judge_held(claim(JobState.SUBMITTING, submission=past), now=NOW).job_fields["due_at"] == NOW
+    assert answers.judge_held(claim(JobState.SUBMITTING, submission=past), now=NOW).job_fields["due_at"] == NOW
     keyless = open_submission(resend_until=None)
-    assert submission.judge_held(claim(JobState.SUBMITTING, submission=keyless), now=NOW).job_fields["due_at"] > NOW
+    assert answers.judge_held(claim(JobState.SUBMITTING, submission=keyless), now=NOW).job_fields["due_at"] > NOW
 
 
 def test_a_window_that_closed_ends_as_unknown_and_never_as_failed() -> None:
-    change = submission.judge_window_closed(claim(JobState.SUBMITTING), now=NOW)
+    change = answers.judge_window_closed(claim(JobState.SUBMITTING), now=NOW)
     assert change.move.to_state is JobState.UNKNOWN
     assert change.move.fields["failure_class"] == FailureClass.UNKNOWN_OUTCOME
     assert "reconcile" in change.move.fields["failure_words"]
@@ -150,7 +150,7 @@ def test_a_window_that_closed_ends_as_unknown_and_never_as_failed() -> None:
 
 def test_an_id_that_was_recorded_late_ends_the_sending() -> None:
     known = open_submission(provider_job_id="pdf_9", in_doubt=False)
-    change = submission.judge_id_known(claim(JobState.SUBMITTING, submission=known), ACCOUNT, now=NOW)
+    change = answers.judge_id_known(claim(JobState.SUBMITTING, submission=known), ACCOUNT, now=NOW)
     assert change.move.to_state is JobState.ACCEPTED
     assert change.move.fields["deadline_at"] == NOW + timedelta(seconds=600)
     assert change.follow.step is FollowStep.POLL
@@ -170,7 +170,7 @@ def test_an_id_that_was_recorded_late_ends_the_sending() -> None:
 def test_bytes_that_cannot_be_made_stop_the_document_and_a_store_that_is_away_only_delays_it(
     state: JobState, error: Any, to_state: str | None, failure: FailureClass | None
 ) -> None:
-    change = submission.judge_unpreparable(claim(state), error, now=NOW, rng=RNG)
+    change = answers.judge_unpreparable(claim(state), error, now=NOW, rng=RNG)
     assert (change.move.to_state.value if change.move else None) == to_state
     if change.move:
         assert change.move.fields["failure_class"] == failure
