@@ -94,8 +94,8 @@ def test_a_conflict_on_our_own_key_means_that_the_first_is_still_in_flight(world
 
 
 def test_after_the_keys_retention_nothing_is_sent_again(make_world: Callable[..., World]) -> None:
-    world = make_world(key_retention_seconds=100)
-    world.provider.script("INV-1", submit=[Lose(), Refuse(errors.RateLimited, retry_after=200.0)])
+    world = make_world(key_retention_seconds=90)
+    world.provider.script("INV-1", submit=[Lose(), Refuse(errors.RateLimited, retry_after=80.0)])
     world.hand_over("INV-1")
     world.run_to_the_end()
     assert world.states() == {"INV-1": "unknown"}
