@@ -32,6 +32,8 @@ class EngineConf:
     submit_threads: int = 16
     poll_threads: int = 16
     fetch_threads: int = 6
+    #: Making and reading back request bytes; apart from downloads, so that a slow backlog of them stops no submission.
+    prepare_threads: int = 2
 
     connect_timeout: float = 5.0
     #: Budget + the longest call stays under django-q2's `timeout` (batches.E001).

@@ -246,7 +246,7 @@ class Pump:
         for claim in fresh:
             given = inputs[claim.version_id]
             self._preparing[claim.job_id] = account.pk
-            self._work(claim, self._threads.fetch, steps.prepare, claim, given, provider, self.store)
+            self._work(claim, self._threads.prepare, steps.prepare, claim, given, provider, self.store)
         refused = [claim for claim in pending if claim.submission is not None]
         self._load_bodies(refused)
 
@@ -271,7 +271,7 @@ class Pump:
             assert claim.submission is not None
             self._preparing[claim.job_id] = claim.account_id
             body = bodies.get(claim.submission.id)
-            self._work(claim, self._threads.fetch, steps.prepare_again, claim, claim.submission, body, self.store)
+            self._work(claim, self._threads.prepare, steps.prepare_again, claim, claim.submission, body, self.store)
 
     def _send_ready(self, now: datetime) -> None:
         for account_id, ready in self._ready.items():

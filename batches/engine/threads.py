@@ -1,4 +1,4 @@
-"""A pump's threads: bounded pools for submissions, status reads and downloads, and one queue of their results."""
+"""A pump's threads: bounded pools for preparing, submissions, status reads and downloads, and one queue of results."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Threads:
         self.submit = ThreadPoolExecutor(conf.submit_threads, thread_name_prefix="submit")
         self.poll = ThreadPoolExecutor(conf.poll_threads, thread_name_prefix="poll")
         self.fetch = ThreadPoolExecutor(conf.fetch_threads, thread_name_prefix="fetch")
+        self.prepare = ThreadPoolExecutor(conf.prepare_threads, thread_name_prefix="prepare")
 
     def start(self, pool: ThreadPoolExecutor, step: Callable[[], Result], *, instead: Result | None = None) -> bool:
         """Begin a step; false when the pump is ending.
@@ -51,5 +52,5 @@ class Threads:
     def close(self) -> None:
         """Wait for every step that has begun."""
         self.halt.set()
-        for pool in (self.submit, self.poll, self.fetch):
+        for pool in (self.prepare, self.submit, self.poll, self.fetch):
             pool.shutdown(wait=True)

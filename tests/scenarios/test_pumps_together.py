@@ -122,6 +122,30 @@ def test_a_pump_that_loses_its_slot_ends_and_gives_back_its_work(world: World) -
     assert PumpSlot.objects.get().owner == "another"
 
 
+def test_a_backlog_of_slow_downloads_stops_no_submission(world: World) -> None:
+    world.hand_over(*NAMES)
+    world.store.is_full = True
+    world.run_until(lambda: set(world.states().values()) == {"rendered"})
+    world.clock.advance(60)
+    world.store.is_full = False
+    world.provider.download_seconds = 9.0
+    fetched, handed_over = len(world.provider.downloads), []
+
+    def look() -> None:
+        if len(world.provider.downloads) > fetched:
+            world.clock.on_look = None
+            handed_over.append(world.clock.now())
+            world.hand_over("NEW")
+
+    world.clock.on_look = look
+    world.run_until(lambda: bool(world.provider.arrivals_of("NEW")))
+    waited = world.provider.arrivals_of("NEW")[0].at - handed_over[0]
+    assert waited.total_seconds() < 2
+    world.provider.download_seconds = 0.0
+    world.run_to_the_end()
+    world.assert_saved([*NAMES, "NEW"])
+
+
 def test_a_pump_ends_by_itself_when_its_time_is_up_and_when_there_is_nothing_to_do(world: World) -> None:
     began_at = world.clock.now()
     world.pump().run()
