@@ -30,7 +30,8 @@ class _Sleeper:
 class VirtualClock:
     """See `engine.clock.Clock`. `on_look` is called whenever the thread that made the clock asks it for the time.
 
-    It may itself ask for the time. What `on_look` raises passes through: a test kills a pump that way, at any instant between two of its statements.
+    It may itself ask for the time. What it raises passes through: a test kills a pump that way, at any instant between
+    two of its statements.
     """
 
     def __init__(self, now: datetime) -> None:
