@@ -1,6 +1,7 @@
 """The ZIP of a batch: every stored PDF, checked again while it is read, with lists that account for every row.
 
-Layout and names: features.md 4.4 and 4.5. Streamed in constant memory; changes nothing and can be repeated.
+Names are `filenames.py`'s, lists `results.py`'s. Streamed in constant memory; changes nothing and can be
+repeated.
 """
 
 from __future__ import annotations

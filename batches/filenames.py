@@ -1,6 +1,6 @@
 """Names of files for people: safe on every system, never equal, and quoted right in a header. Pure.
 
-Rules: features.md 4.5. Storage keys are not made here; they hold no business id.
+Storage keys are not made here; they hold no business id.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The result manifest: one line per manifest row, always, whatever became of it (features.md 4.4).
+"""The result manifest: one line per manifest row, always, whatever became of it.
 
 Owns the columns and how CSV and JSONL are written. Reads in slices, so that a batch of any size fits.
 """

@@ -1,4 +1,4 @@
-"""Read-only queries behind every face: the one place where counters and states are derived (design section 4).
+"""Read-only queries behind every face: the one place where counters and states are derived.
 
 Pages, API, files and commands all ask here, so they cannot disagree. Nothing here writes, and nothing here loads a
 whole batch except `batch_json`, whose shape lists every item.
@@ -180,7 +180,7 @@ def latest_provider_job_id(job: str) -> Subquery:
 
 
 def batch_json(batch: Batch) -> dict[str, Any]:
-    """The batch as API, commands and files give it (design section 8, "JSON of a batch"); every item is listed.
+    """The batch as API, commands and files give it (docs/architecture.md, "Stable interfaces"); every item is listed.
 
     An item's `state` is its cancellation, else its job's state. `failure_class` is null unless the item is failed;
     `storage_key`, `sha256` and `pages` are the stored artifact's, null otherwise.

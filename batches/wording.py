@@ -15,7 +15,7 @@ from batches.models import FailureClass, HoldReason, JobState
 
 
 class Group(models.TextChoices):
-    """The five counters that add up to the total (design section 4); every item is in exactly one."""
+    """The five counters that add up to the total (docs/architecture.md, "Counters"); every item is in exactly one."""
 
     SAVED = "saved", "Saved"
     IN_PROGRESS = "in_progress", "In progress"

@@ -1,4 +1,4 @@
-"""The commands of design section 8: what they print, and their exit codes."""
+"""The commands: what they print, and their exit codes (docs/architecture.md, "Stable interfaces")."""
 
 from __future__ import annotations
 

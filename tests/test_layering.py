@@ -1,4 +1,4 @@
-"""Who may import whom, and the few things that only one place may do (style section 5, design section 10).
+"""Who may import whom, and the few things that only one place may do (docs/architecture.md, "Layers").
 
 `breaches` reads one module with `ast`; the second half of the file plants every kind of breach and sees it found.
 """

@@ -1,6 +1,6 @@
 """`key=value` pairs of `manage.py account --set`: which settings of an account exist and how they are read.
 
-The base URL is not among them: it is fixed once an account has a submission (design section 3).
+The base URL is not among them: it is fixed once an account has a submission.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from batches import selectors
 from batches.models import Batch, ProviderAccount, Workspace
 
-#: Exit codes of the commands (design section 8).
+#: Exit code of what a person has to decide or correct (docs/architecture.md, "Stable interfaces").
 REFUSED = 2
 FROM_WHERE = "command line"
 

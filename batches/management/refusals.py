@@ -13,7 +13,7 @@ PLACES_SHOWN = 10
 
 
 def write_report(out: OutputWrapper, report: Mapping[str, Any]) -> None:
-    """The errors, then the warnings, of a validation answer (features.md 4.3); notices come last."""
+    """The errors, then the warnings, of a validation answer (manifests/README.md, "The answer"); notices last."""
     errors = report["errors"]
     if errors:
         kinds = f"{len(errors)} kind{'' if len(errors) == 1 else 's'} of error"

@@ -119,7 +119,7 @@ class Manifest:
         return not self.errors
 
     def report(self, plan: Plan | None = None) -> dict[str, Any]:
-        """The validation answer of features 4.3, as JSON values.
+        """The validation answer (README, "The answer"), as JSON values.
 
         Without a plan all valid rows count as new. With one, its conflicts join the errors, and
         `notices` and `renders` tell what would happen.

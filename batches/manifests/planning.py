@@ -37,8 +37,8 @@ class Action(StrEnum):
     CHANGED = "changed"  # other input under a known id: version n+1 is made and sent
     REFUSED = "refused"  # other input under a known id, and the uploader wanted none of that
     REVIVE = "revive"  # attach to a version cancelled before it was ever sent; it is sent now
-    ATTACHED_FAILED = "attached_failed"  # attach, show it with its verbs; nothing is sent
-    ATTACHED_DELETED = "attached_deleted"  # saved, file deleted by retention; only Regenerate makes it again
+    ATTACHED_FAILED = "attached_failed"  # attach, show it with its reason; nothing is sent
+    ATTACHED_DELETED = "attached_deleted"  # saved, file deleted by retention; nothing is sent
 
 
 SENDING_ACTIONS = frozenset({Action.NEW, Action.CHANGED, Action.REVIVE})

@@ -100,7 +100,7 @@ class Problem:
     """Names of files concerned, the first `Limits.max_places`."""
 
     def as_dict(self) -> dict[str, Any]:
-        """One entry of `errors` or `warnings` of the validation answer (features 4.3)."""
+        """One entry of `errors` or `warnings` of the validation answer (README, "The answer")."""
         answer: dict[str, Any] = {
             "code": self.code.value,
             "column": self.column,

@@ -19,23 +19,23 @@ class JobState(models.TextChoices):
     ACCEPTED = "accepted", "Rendering"  # the provider has it; a pump polls until deadline_at
     RENDERED = "rendered", "Fetching"  # finished there; a pump downloads, verifies and stores
     SAVED = "saved", "Saved"  # stored and verified; nothing leaves it but a missing object
-    FAILED = "failed", "Failed"  # a person may retry or regenerate
-    UNKNOWN = "unknown", "Not known if accepted"  # a person reconciles; nothing is sent by itself
-    DEADLINE_EXCEEDED = "deadline_exceeded", "Deadline passed"  # the id is kept; a late answer still saves it
+    FAILED = "failed", "Failed"  # will not move by itself
+    UNKNOWN = "unknown", "Not known if accepted"  # nothing is sent by itself; a person looks at the provider
+    DEADLINE_EXCEEDED = "deadline_exceeded", "Deadline passed"  # we stopped asking; the id is kept
     EXPIRED = "expired", "Expired at the provider"  # the link died before we had the bytes
     CANCELLED = "cancelled", "Cancelled"  # never sent, no live item needs it
 
 
 #: A pump moves these on.
 ACTIVE_STATES = (JobState.PENDING, JobState.SUBMITTING, JobState.ACCEPTED, JobState.RENDERED)
-#: Counted as failed on every face (design section 4, counters).
+#: Counted as failed on every face (docs/architecture.md, "Counters").
 FAILED_STATES = (JobState.FAILED, JobState.UNKNOWN, JobState.DEADLINE_EXCEEDED, JobState.EXPIRED)
 #: At the provider, by all that we know: counted against max_in_flight.
 IN_FLIGHT_STATES = (JobState.SUBMITTING, JobState.ACCEPTED)
 
 
 class FailureClass(models.TextChoices):
-    """Why an item counts as failed; design section 4's table says what follows from each."""
+    """Why an item counts as failed; docs/architecture.md, "Failure classes", says what follows."""
 
     TRANSIENT = "transient", "Service trouble"
     RATE_LIMITED = "rate_limited", "Rate limited"
@@ -55,7 +55,7 @@ class FailureClass(models.TextChoices):
 class Job(models.Model):
     """The debt: one PDF for one document version, shared by every batch that names the version.
 
-    `fencing_token` grows with each claim and each verb; a write that carries an older one is refused.
+    `fencing_token` grows with each claim; a write that carries an older one is refused.
     """
 
     version = models.OneToOneField(DocumentVersion, on_delete=models.PROTECT, related_name="job")

@@ -50,7 +50,7 @@ ERROR_BYTES = 64 * 1024
 ACCOUNT_BYTES = 16 * 1024
 MAX_REDIRECTS = 3
 
-#: Exactly one source among these (A2: CONFIRMED M); templates come with a later issue.
+#: Exactly one source among these (A2: CONFIRMED M); templates are not here yet.
 SOURCE_FIELDS = {"html": "html", "markdown": "markdown", "url": "url"}
 
 CAPABILITIES = Capabilities(

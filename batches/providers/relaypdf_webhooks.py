@@ -1,7 +1,7 @@
 """RelayPDF's webhooks: proof over the raw bytes, and the little that a proven body is asked for.
 
 A proven event is still only a hint: the payload is unknown but for its `type` (A8: FIXTURE T, J, H), events come twice,
-late, out of order or not at all (CONFIRMED S0), so polling stays the authority.
+late, out of order or not at all (CONFIRMED S0), so polling stays the authority. Tags as in `relaypdf.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a finished PDF may be fetched from (design section 6). Pure; the connected peer is checked in `wire.py`."""
+"""Where a finished PDF may be fetched from (docs/architecture.md, "Collection"). Pure; `wire.py` checks the peer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Puts a check's answer (features.md 4.3) into what the templates draw: problems with their places, rows by outcome."""
+"""Puts a check's answer into what the templates draw: problems with their places, rows by outcome.
+
+The answer itself: `manifests/README.md`, "The answer".
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from batches.engine.transitions import EdgeKind, Move
 from batches.models import Batch, Job, JobEvent, JobState
 from tests import factories
 
-#: Every arrow of design section 4, by the word of its state; what is not here does not exist.
+#: Every arrow of docs/architecture.md, "States", by the word of its state; what is not here does not exist.
 ARROWS = {
     "pending": {"submitting": "engine", "failed": "engine", "cancelled": "person"},
     "submitting": {

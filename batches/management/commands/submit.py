@@ -1,7 +1,7 @@
 """`manage.py submit FILE`: hand a manifest over, and wait for its PDFs if asked to.
 
-Exit codes (design section 8): 0 complete (or stored, without --wait), 2 refused, 3 partial, 4 failed, 5 still
-running at the timeout.
+Exit codes (docs/architecture.md, "Stable interfaces"): 0 complete (or stored, without --wait), 2 refused, 3 partly
+complete or cancelled, 4 failed, 5 still running at the timeout.
 """
 
 from __future__ import annotations
