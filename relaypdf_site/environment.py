@@ -163,7 +163,7 @@ def database(default: Path) -> dict[str, Any]:
         # that it cannot die half way with "database is locked"), and a writer waits for its turn (timeout, seconds).
         options = {
             "transaction_mode": "IMMEDIATE",
-            "timeout": 30,
+            "timeout": 60,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;",
         }
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": path, "OPTIONS": options}

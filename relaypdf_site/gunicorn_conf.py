@@ -25,6 +25,17 @@ if Path("/dev/shm").is_dir():  # noqa: S108 - gunicorn's own heartbeat files; on
     worker_tmp_dir = "/dev/shm"  # noqa: S108 - as above
 
 
+#: A client that sends or takes nothing for this long gives its thread back. gunicorn's threads know no such limit.
+SILENT_SECONDS = 30
+
+
+def pre_request(worker: Any, request: Any) -> None:
+    """A body that never comes must not hold a thread for ever. A proxy that buffers is still the better gate."""
+    sock = getattr(request.unreader, "sock", None)
+    if sock is not None:
+        sock.settimeout(SILENT_SECONDS)
+
+
 def post_fork(server: Any, worker: Any) -> None:
     """A worker that outlives its master would keep the port."""
     processes.die_with_parent(parent=worker.ppid)

@@ -44,6 +44,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "batches.middleware.CalmAnswers",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -98,8 +99,8 @@ Q_CLUSTER = {
     "save_limit": -1,
     "ack_failures": True,
     "max_attempts": 1,
-    "timeout": 120,
-    "retry": 180,
+    "timeout": 150,
+    "retry": 210,
     "catch_up": False,
     "recycle": 50,
     "label": "Queue",

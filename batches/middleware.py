@@ -1,0 +1,46 @@
+"""What every page shares when something outside it goes wrong: a calm answer in words instead of a bare 500."""
+
+from __future__ import annotations
+
+import codecs
+import logging
+from collections.abc import Callable
+
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+log = logging.getLogger(__name__)
+
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+RETRY_AFTER_SECONDS = "10"
+
+
+class CalmAnswers:
+    """A database that is away or busy is 503 and "try again"; a form in another charset than our pages' is 400.
+
+    Django reads a form in whatever charset its sender names, and meets the failure where no handler stands any more.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if request.content_type in FORMS and not _is_utf8(request.content_params.get("charset", "utf-8")):
+            return render(request, "400.html", status=400)
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        if not isinstance(error, OperationalError | InterfaceError):
+            return None
+        log.warning("the database did not answer %s %s", request.method, request.path, exc_info=error)
+        answer = render(request, "503_busy.html", status=503)
+        answer["Retry-After"] = RETRY_AFTER_SECONDS
+        return answer
+
+
+def _is_utf8(charset: str) -> bool:
+    try:
+        return codecs.lookup(charset).name in ("utf-8", "ascii")
+    except LookupError:
+        return False
