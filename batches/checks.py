@@ -36,11 +36,11 @@ def queue_settings(**_: Any) -> list[CheckMessage]:
 
 def _queue_problems(queue: dict[str, Any]) -> Iterator[CheckMessage]:
     longest_call = max(ENGINE.connect_timeout + ENGINE.read_timeout, ENGINE.download_timeout)
-    longest = ENGINE.pump_budget_seconds + longest_call
+    longest = ENGINE.pump_budget_seconds + longest_call + ENGINE.pdf_check_seconds
     timeout, retry = queue.get("timeout") or 0, queue.get("retry") or 0
     if timeout <= longest:
         yield Error(
-            f"Q_CLUSTER['timeout'] is {timeout}; a pump may need {longest:g} s (its budget and one HTTP call).",
+            f"Q_CLUSTER['timeout'] is {timeout}; a pump may need {longest:g} s (budget, download, check).",
             hint="Raise it: django-q2 kills a task at its timeout at any bytecode.",
             id="batches.E001",
         )

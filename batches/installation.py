@@ -22,6 +22,7 @@ from django.db.models import Exists, OuterRef, Q
 from batches.engine import audit
 from batches.models import (
     ACTIVE_STATES,
+    Batch,
     Job,
     Lane,
     Membership,
@@ -33,6 +34,7 @@ from batches.models import (
     UnreadableSecret,
     Workspace,
 )
+from batches.storage import ArtifactStore, StoreError
 
 DEFAULT_WORKSPACE = "default"
 RELAYPDF_URL = "https://api.relaypdf.com"
@@ -108,6 +110,18 @@ def one_at_a_time(data_dir: Path) -> Iterator[None]:
         finally:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])
+
+
+def ensure_store(store: ArtifactStore) -> None:
+    """Make the store of a new installation. One that has been used must be there: a fresh, empty store in its place
+    would take new PDFs while all earlier ones are missing."""
+    try:
+        if Batch.objects.exists():
+            store.ready()
+        else:
+            store.ensure()
+    except StoreError as error:
+        raise Refused(f"{error.words} Nothing was changed; look at STORAGE_URL.") from error
 
 
 def plan_account(settings: Any) -> AccountPlan:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from batches.models import Batch, ProviderAccount, Workspace
+from batches.storage import open_store
 from tests import factories
 from tests.stack_process import Stack
 
@@ -30,6 +31,7 @@ def artifact_folder(settings: Any, tmp_path: Path) -> Path:
     """Where this test's artifacts go: a folder of its own."""
     folder = tmp_path / "artifacts"
     settings.STORAGE_URL = f"file://{folder}"
+    open_store(settings.STORAGE_URL).ensure()
     return folder
 
 

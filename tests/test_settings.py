@@ -350,7 +350,7 @@ def shipped() -> dict[str, Any]:
         ({}, set()),
         ({"timeout": 60}, {"batches.E001"}),
         ({"timeout": None}, {"batches.E001"}),
-        ({"retry": 120}, {"batches.E002"}),
+        ({"retry": 150}, {"batches.E002"}),
         ({"retry": 60, "timeout": 60}, {"batches.E001", "batches.E002"}),
         ({"save_limit": 250}, {"batches.E003"}),
         ({"save_limit": 0}, {"batches.E003"}),

@@ -20,8 +20,8 @@ def close_for_account(account: ProviderAccount, kind: AlertKind, *, now: datetim
 
 
 def close_for_jobs(job_ids: list[int], *, now: datetime) -> None:
-    """Close what was open about these jobs: they came to a good end."""
-    Alert.objects.filter(job_id__in=job_ids, closed_at=None).update(closed_at=now)
+    """Close what was open about these jobs: they came to a good end. What may have been billed twice stays open."""
+    Alert.objects.filter(job_id__in=job_ids, closed_at=None).exclude(kind=AlertKind.SURPLUS).update(closed_at=now)
 
 
 def _open(kind: AlertKind, subject: str, words: str, *, now: datetime, **link: int) -> None:

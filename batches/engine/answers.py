@@ -21,7 +21,7 @@ from batches.providers.base import Accepted, Finished
 from batches.storage import ObjectMissing, StoreError
 
 WHAT_TO_DO_UNKNOWN = (
-    "It may have been accepted and billed. Nothing is sent again by itself: reconcile it with the provider first."
+    "It may have been accepted and billed. Nothing is sent again by itself: look for it at the provider first."
 )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from django.db import DataError, IntegrityError, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 
 from batches.engine import alerts, bulk, health, pacing, transitions
 from batches.engine.claims import Claim
@@ -101,7 +101,9 @@ def write_round(group: Sequence[Change], *, now: datetime) -> set[int]:
     try:
         with transaction.atomic():
             stale = _write_group(group, now=now)
-    except (DataError, IntegrityError, ValueError):
+    except (OperationalError, InterfaceError):
+        raise  # the database is away: the pump keeps the group and tries again
+    except Exception:
         log.exception("a grouped write failed; its rows are written one by one")
         stale = _write_one_by_one(group, now=now)
     _apply_effects(group, now=now)
@@ -127,7 +129,9 @@ def _write_one_by_one(group: Sequence[Change], *, now: datetime) -> set[int]:
         try:
             with transaction.atomic():
                 stale |= _write_group([change], now=now)
-        except (DataError, IntegrityError, ValueError) as error:
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception as error:
             log.exception("job %s is parked: its outcome cannot be written", change.claim.job_id)
             _park_unwritable(change, error, now=now)
             stale.add(change.claim.job_id)
@@ -149,12 +153,14 @@ def _park_unwritable(change: Change, error: Exception, *, now: datetime) -> None
         try:
             with transaction.atomic():
                 part()
-        except (DataError, IntegrityError, ValueError):
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:
             log.exception("a part of the outcome of job %s is lost", change.claim.job_id)
 
 
 def _write_group(group: Sequence[Change], *, now: datetime) -> set[int]:
-    _record_ids(group, now=now)
+    group = _record_ids(group, now=now)
     moves = []
     for change in group:
         if change.move is None:
@@ -214,41 +220,43 @@ def _write_unmoved(group: Sequence[Change]) -> set[int]:
     return kept
 
 
-def _record_ids(group: Sequence[Change], *, now: datetime) -> None:
+def _record_ids(group: Sequence[Change], *, now: datetime) -> list[Change]:
     """Put each provider job id on its own submission, whatever became of the claim: an id is never dropped.
 
-    An id that another submission of the account owns would break the database's rule; the job becomes unknown
-    instead, and both are named.
+    Returns the group, with each change that brought a second id for one key reduced to a look at the first one. An
+    id that another submission of the account owns breaks the database's rule; `_park_unwritable` then names both.
     """
     arrived = [change for change in group if change.submission_fields.get("provider_job_id")]
     if not arrived:
-        return
-    known = dict(
-        Submission.objects.filter(pk__in=[change.submission_id for change in arrived]).values_list(
-            "pk", "provider_job_id"
-        )
-    )
+        return list(group)
+    submissions = Submission.objects.filter(pk__in=[change.submission_id for change in arrived]).order_by("pk")
+    if connection.features.has_select_for_update:
+        submissions = submissions.select_for_update()
+    known = dict(submissions.values_list("pk", "provider_job_id"))
     rows = []
+    seconds: set[int] = set()
     for change in arrived:
         assert change.submission_id is not None
         new_id = change.submission_fields["provider_job_id"]
-        if known.get(change.submission_id) is None:
-            rows.append(
-                {
-                    "pk": change.submission_id,
-                    "provider_job_id": new_id,
-                    "accepted_at": change.submission_fields["accepted_at"],
-                    "in_doubt": False,
-                }
-            )
+        if known[change.submission_id] is None:
+            accepted_at = change.submission_fields["accepted_at"]
+            row = {"pk": change.submission_id, "provider_job_id": new_id, "accepted_at": accepted_at, "in_doubt": False}
+            rows.append(row)
         elif known[change.submission_id] != new_id:
-            words = "The provider answered the same key with another job. Both may be billed; compare them there."
-            alerts.open_for_job(change.claim.job_id, AlertKind.SURPLUS, words, now=now)
+            seconds.add(id(change))
+            words = f"The provider answered the same key with another job ({new_id}). Both may be billed; compare them."
+            alerts.open_for_job(change.claim.job_id, AlertKind.SURPLUS, f"{change.claim.business_id}: {words}", now=now)
             transitions.record_ignored(
                 change.claim.job_id, change.claim.state, reason="second_id_for_one_key", words=words, now=now
             )
     if rows:
         bulk.guarded_update(Submission, rows)
+    return [_look_again(change, now=now) if id(change) in seconds else change for change in group]
+
+
+def _look_again(change: Change, *, now: datetime) -> Change:
+    """Give the job back, due at once: whoever claims it next finds the id that its submission has already."""
+    return Change(claim=change.claim, at=change.at, job_fields={"due_at": now}, exchanges=change.exchanges)
 
 
 def _update_submissions(group: Sequence[Change]) -> None:
@@ -285,11 +293,25 @@ def _record_exchanges(group: Sequence[Change]) -> None:
 
 
 def _note_stale(change: Change, *, now: datetime) -> None:
-    state = JobState(Job.objects.values_list("state", flat=True).get(pk=change.claim.job_id))
+    """Keep what a holder said whose lease had run out; an id that it brought takes the job out of `unknown`."""
+    job = Job.objects.get(pk=change.claim.job_id)
     reason = change.move.reason if change.move else "facts"
+    if job.state == JobState.UNKNOWN and change.submission_fields.get("provider_job_id") and change.move:
+        late = Move(
+            job.pk,
+            job.fencing_token,
+            JobState.UNKNOWN,
+            JobState.ACCEPTED,
+            reason="id_arrived_late",
+            words="A worker whose lease had run out brought the provider's answer after all.",
+            fields={"deadline_at": change.move.fields["deadline_at"], "due_at": now},
+        )
+        if transitions.move_many([late], now=now):
+            alerts.close_for_jobs([job.pk], now=now)
+            return
     transitions.record_ignored(
-        change.claim.job_id,
-        state,
+        job.pk,
+        JobState(job.state),
         reason="stale_write_refused",
         words=f"A worker whose lease had run out reported “{reason}”; its write was refused.",
         now=now,

@@ -40,7 +40,7 @@ class Collected:
 
 @dataclass(frozen=True)
 class NotCollected:
-    """Why there is no PDF yet. `kind` is gone, bad_output, unreached, refused or store; `words` are for people."""
+    """Why there is no PDF yet. `kind` is gone, unfinished, bad_output, unreached or store; `words` are for people."""
 
     kind: str
     words: str
@@ -114,7 +114,8 @@ class _Collection:
         status = polling.read(self.claim, self.provider, now=self.now)
         self.exchanges.append(status.exchange)
         if status.phase is not JobPhase.SUCCEEDED or status.result is None:
-            return self._missed("gone", f"The link is dead and the provider now says “{status.status_word}”.")
+            kind = "unfinished" if status.phase is JobPhase.RUNNING else "gone"
+            return self._missed(kind, f"The link is dead and the provider now says “{status.status_word}”.")
         return self._fetch_and_store(status.result)
 
     def _fetch_and_store(self, ref: ResultRef) -> Collected | NotCollected:
@@ -203,8 +204,13 @@ def judge_not_collected(claim: Claim, missed: NotCollected, *, now: datetime, rn
     """Try again, or stop with a name: nothing here ever renders a second time."""
     fetches = claim.fetch_count + 1
     exchanges = _of(claim, missed.exchanges)
+    if missed.kind == "unfinished":
+        back = moving(
+            claim, JobState.ACCEPTED, reason="not_finished_after_all", words=missed.words, fields={"due_at": now}
+        )
+        return Change(claim=claim, at=now, move=back, exchanges=exchanges)
     if missed.kind == "gone":
-        words = f"{missed.words} The provider's job id is kept. Nothing was submitted again; regenerating bills once."
+        words = f"{missed.words} The provider's job id is kept, and nothing was submitted again."
         return _end(claim, JobState.EXPIRED, FailureClass.EXPIRED, words, fetches, exchanges, now=now)
     if missed.kind == "bad_output" and fetches >= ENGINE.bad_output_fetches:
         words = f"Fetched {fetches} times, and each time it was no usable PDF. {missed.words}"
@@ -214,7 +220,9 @@ def judge_not_collected(claim: Claim, missed: NotCollected, *, now: datetime, rn
         if now >= link_dies_at(claim):
             words = f"The file could not be fetched while its link lived. {missed.words}"
             return _end(claim, JobState.EXPIRED, FailureClass.EXPIRED, words, fetches, exchanges, now=now)
-    tries = fetches + 1 + int((now - claim.state_changed_at).total_seconds() > 60) * 4
+    # A store that is full, or a provider that is away for a while, is not asked every second.
+    patient = missed.kind == "store" or (now - claim.state_changed_at).total_seconds() > 60
+    tries = fetches + (5 if patient else 1)
     wait = max(retries.backoff(tries, rng), timedelta(seconds=missed.retry_after or 0))
     return Change(
         claim=claim,

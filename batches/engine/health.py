@@ -11,7 +11,7 @@ from django.db.models import F
 from batches import wording
 from batches.conf import ENGINE
 from batches.engine import alerts, retries
-from batches.models import AccountHealth, AlertKind, HoldReason, Job, JobState, ProviderAccount
+from batches.models import AccountHealth, AlertKind, HoldReason, Job, JobState, ProviderAccount, UnreadableSecret
 
 
 def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> bool:
@@ -31,7 +31,7 @@ def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> b
         )
         if not held:
             return False
-        account = ProviderAccount.objects.get(pk=account_id)
+        account = _named(account_id)
         alerts.close_for_account(account, AlertKind.ACCOUNT_HELD, now=now)
         alerts.open_for_account(
             account,
@@ -55,7 +55,7 @@ def resume(account_id: int, *, now: datetime) -> bool:
         )
         if not resumed:
             return False
-        alerts.close_for_account(ProviderAccount.objects.get(pk=account_id), AlertKind.ACCOUNT_HELD, now=now)
+        alerts.close_for_account(_named(account_id), AlertKind.ACCOUNT_HELD, now=now)
         # What backed off while the account was in trouble need not wait out its delay.
         Job.objects.filter(
             account_id=account_id,
@@ -79,6 +79,26 @@ def note_reached(account_id: int) -> None:
     ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.OPEN).exclude(transport_failure_count=0).update(
         transport_failure_count=0
     )
+
+
+def _named(account_id: int) -> ProviderAccount:
+    """The account without its secrets, which may not be readable."""
+    return ProviderAccount.objects.only("name").get(pk=account_id)
+
+
+def readable_accounts(*, now: datetime) -> dict[int, ProviderAccount]:
+    """All accounts by id. One whose stored key cannot be decrypted is held and left out; the others go on."""
+    try:
+        return {account.pk: account for account in ProviderAccount.objects.all()}
+    except UnreadableSecret:
+        pass  # which one, is found one by one
+    readable = {}
+    for pk in ProviderAccount.objects.values_list("pk", flat=True):
+        try:
+            readable[pk] = ProviderAccount.objects.get(pk=pk)
+        except UnreadableSecret as error:
+            hold(pk, reason=HoldReason.AUTH, words=str(error), now=now)
+    return readable
 
 
 def claim_probe(account_id: int, *, now: datetime) -> bool:

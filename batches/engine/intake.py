@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, BinaryIO, cast
 
@@ -18,7 +18,7 @@ from django.db.models import Exists, F, OuterRef, Q
 
 from batches import manifests, queue
 from batches.conf import ENGINE
-from batches.engine import audit, keys, transitions
+from batches.engine import audit, bulk, keys, transitions
 from batches.engine.errors import IntakeRefused
 from batches.manifests import Action, ExistingDocument, ExistingVersion, Manifest, ManifestSource, OnConflict, Plan
 from batches.models import (
@@ -36,6 +36,7 @@ from batches.storage import ArtifactStore, input_key, manifest_key
 
 #: Rows per statement, and documents held in memory at once.
 CHUNK = 500
+RACED = "Another batch with some of the same documents was started at this moment. Check the file again."
 
 
 @dataclass(frozen=True)
@@ -132,16 +133,45 @@ def start(
     """
     workspace = checked.workspace
     creation_key = hashlib.sha256(creation_key.encode()).hexdigest()
-    known = Batch.objects.filter(workspace=workspace, creation_key=creation_key).first()
-    if known:
-        return known
-    _refuse_unless_startable(checked, confirmed=confirmed)
-    stored_key = manifest_key(workspace.slug, checked.manifest.upload_sha256)
+    starter = Starter(actor, actor_words, from_where)
+    for is_last_try in (False, True):
+        known = Batch.objects.filter(workspace=workspace, creation_key=creation_key).first()
+        if known:
+            return known
+        _refuse_unless_startable(checked, confirmed=confirmed)
+        batch = _batch(checked, name, starter, creation_key, store, now=now)
+        try:
+            with transaction.atomic():
+                _write(batch, checked, starter, now=now)
+            return batch
+        except IntegrityError as error:
+            # Somebody else was first with some of these documents. What they started may be what this one wants.
+            if is_last_try:
+                raise IntakeRefused(RACED) from error
+            checked = _planned_again(checked)
+            if not checked.ok:
+                raise IntakeRefused(RACED) from error
+    raise AssertionError("one of the two tries returned or raised")
+
+
+def _planned_again(checked: Check) -> Check:
+    """The same manifest against what the workspace has by now."""
+    business_ids = [row.business_id for row in checked.manifest.rows]
+    existing = existing_documents(checked.workspace, checked.account, business_ids)
+    plan = manifests.plan(checked.manifest, existing, checked.plan.on_conflict, account_slug=checked.account.slug)
+    return replace(checked, plan=plan)
+
+
+def _batch(
+    checked: Check, name: str, starter: Starter, creation_key: str, store: ArtifactStore, *, now: datetime
+) -> Batch:
+    """The batch's row, not yet written; what it names in the store is there already."""
+    stored_key = manifest_key(checked.workspace.slug, checked.manifest.upload_sha256)
     stored = store.put(stored_key, cast(BinaryIO, checked.manifest.upload))
     _store_large_inputs(checked, store)
-    batch = Batch(
+    return Batch(
         public_id=keys.public_id("bat"),
-        workspace=workspace,
+        workspace=checked.workspace,
         account=checked.account,
         name=name.strip()[:200] or checked.manifest.filename[:200],
         manifest_name=checked.manifest.filename,
@@ -151,21 +181,9 @@ def start(
         report=_kept_report(checked),
         on_conflict=checked.plan.on_conflict.value,
         creation_key=creation_key,
-        created_by=actor,
+        created_by=starter.actor,
         created_at=now,
     )
-    starter = Starter(actor, actor_words, from_where)
-    try:
-        with transaction.atomic():
-            _write(batch, checked, starter, now=now)
-    except IntegrityError as error:
-        known = Batch.objects.filter(workspace=workspace, creation_key=creation_key).first()
-        if known:
-            return known
-        raise IntakeRefused(
-            "Another batch with some of the same documents was started at this moment. Check the file again."
-        ) from error
-    return batch
 
 
 def _refuse_unless_startable(checked: Check, *, confirmed: bool) -> None:
@@ -268,9 +286,9 @@ def _make_versions(
         Job(version=version, account=batch.account, due_at=now, created_at=now, state_changed_at=now)
         for version in versions
     )
-    for version in versions:
-        version.document.current_version = version
-    Document.objects.bulk_update([version.document for version in versions], ["current_version"])
+    if versions:
+        current = [{"pk": version.document_id, "current_version": version.pk} for version in versions]
+        bulk.guarded_update(Document, current)
 
 
 def _version(

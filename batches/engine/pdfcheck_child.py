@@ -31,8 +31,10 @@ def look(path: str) -> dict[str, object]:
 
     try:
         document = pypdfium2.PdfDocument(path)
-    except (pypdfium2.PdfiumError, OSError) as error:
+    except pypdfium2.PdfiumError as error:
         return {"pages": 0, "problem": f"It cannot be opened as a PDF ({error})."}
+    except OSError as error:
+        return {"pages": 0, "problem": f"It cannot be read ({error.strerror})."}
     try:
         pages = len(document)
         if pages < 1:

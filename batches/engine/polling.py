@@ -77,7 +77,7 @@ def judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Chang
             submission_fields={"outcome": SubmissionOutcome.RENDER_FAILED, "closed_at": context.now},
             exchanges=exchanges,
         )
-    if _deadline_passed(claim, context):
+    if _deadline_passed(claim, status.exchange.started_at, context):
         return _deadline_exceeded(claim, f"Its last status was “{status.status_word}”.", seen, exchanges, context)
     return _poll_again(claim, seen, exchanges, context)
 
@@ -110,16 +110,16 @@ def judge_error(claim: Claim, error: errors.ProviderError, context: PollContext)
     wait = timedelta(seconds=error.retry_after or 0)
     if isinstance(error, errors.Unauthorized):
         effect = AccountEffect(hold=HoldReason.AUTH, words=error.words)
-    elif isinstance(error, errors.RateLimited):
-        wait = retries.retry_after(error, context.rng)
-        effect = AccountEffect(cool_down_until=context.now + wait, cool_down_lane=Lane.POLL)
-    elif _deadline_passed(claim, context):
+    elif _deadline_passed(claim, error.exchange.started_at if error.exchange else context.now, context):
         failure = FailureClass.DEADLINE_EXCEEDED
         last = f"The last status read failed: {error.words}"
         if isinstance(error, errors.NotFound):
             failure = FailureClass.JOB_NOT_FOUND
             last = "The provider does not know this job."
         return _deadline_exceeded(claim, last, seen, exchanges, context, failure=failure)
+    elif isinstance(error, errors.RateLimited):
+        wait = retries.retry_after(error, context.rng)
+        effect = AccountEffect(cool_down_until=context.now + wait, cool_down_lane=Lane.POLL)
     return _poll_again(claim, seen, exchanges, context, effect=effect, at_least=wait)
 
 
@@ -151,10 +151,10 @@ def _poll_again(
     )
 
 
-def _deadline_passed(claim: Claim, context: PollContext) -> bool:
-    """Declared only after a read at or past the deadline, and not while the account's key is refused."""
+def _deadline_passed(claim: Claim, began_at: datetime, context: PollContext) -> bool:
+    """Declared only after a read that began at or past the deadline, and not while the account's key is refused."""
     held_for_auth = context.account.health == AccountHealth.HELD and context.account.hold_reason == HoldReason.AUTH
-    return claim.deadline_at is not None and context.now >= claim.deadline_at and not held_for_auth
+    return claim.deadline_at is not None and began_at >= claim.deadline_at and not held_for_auth
 
 
 def _deadline_exceeded(
@@ -170,7 +170,7 @@ def _deadline_exceeded(
     elapsed = round((context.now - claim.state_changed_at).total_seconds())
     words = (
         f"No result {elapsed} s after it was accepted (deadline {context.account.deadline_seconds} s, "
-        f"{seen['poll_count']} status reads). {last} The provider's job id is kept; check again is free."
+        f"{seen['poll_count']} status reads). {last} The provider's job id is kept."
     )
     return Change(
         claim=claim,

@@ -84,6 +84,7 @@ class Pump:
         self._held: dict[int, Claim] = {}
         self._leases: dict[int, datetime] = {}
         self._busy: set[int] = set()  # a thread has it
+        self._sending: set[int] = set()  # of those, what waits for its slot or its answer
         self._preparing: dict[int, int] = {}  # job → account
         self._ready: dict[int, deque[submission.Prepared]] = defaultdict(deque)
         self._ask_again: dict[int, datetime] = {}
@@ -191,7 +192,7 @@ class Pump:
         if now < self._refresh_at:
             return
         self._refresh_at = now + timedelta(seconds=self.conf.account_refresh_seconds)
-        self._accounts = {account.pk: account for account in ProviderAccount.objects.all()}
+        self._accounts |= health.readable_accounts(now=now)
         for account in self._accounts.values():
             if account.hold_reason == HoldReason.UNREACHABLE and account.probe_at and account.probe_at <= now:
                 self._probe(account, now)
@@ -284,7 +285,10 @@ class Pump:
             if now < self._ask_again.get(account_id, now):
                 continue
             mine = [item for item in ready if self._is_mine(item.claim)]
-            intents = submission.commit_intents(account, mine, now=now)
+            free_threads = self.conf.submit_threads - len(self._sending)
+            if not free_threads:
+                continue  # a slot without a thread would only be lost to the other pumps
+            intents = submission.commit_intents(account, mine[:free_threads], now=now)
             self._ask_again[account_id] = intents.ask_again_at
             gone = intents.lost | {sending.prepared.claim.job_id for sending in intents.sendings}
             self._ready[account_id] = deque(item for item in mine if item.claim.job_id not in gone)
@@ -295,6 +299,7 @@ class Pump:
             for sending in intents.sendings:
                 claim = sending.prepared.claim
                 self._held[claim.job_id] = claim
+                self._sending.add(claim.job_id)
                 self._work(
                     claim,
                     self._threads.submit,
@@ -389,6 +394,7 @@ class Pump:
             return
         claim = result.claim
         self._busy.discard(claim.job_id)
+        self._sending.discard(claim.job_id)
         account = self._accounts[claim.account_id]
         context = polling.PollContext(account, now, self.rng)
         self._preparing.pop(claim.job_id, None)

@@ -54,7 +54,7 @@ def _unknown(name: str) -> tuple[str, str, str]:
     lowered = {known.lower(): known for known in _CHECKS}
     close = difflib.get_close_matches(name[:40].lower(), lowered, n=1)
     fix = f"Did you mean {lowered[close[0]]}?" if close else f"Known options: {', '.join(_CHECKS)}."
-    return (f"options.{name[:40]}", f"{shown(name, 40)} is not an option.", fix)
+    return (f"options.{shown(name, 40).strip(chr(34))}", f"{shown(name, 40)} is not an option.", fix)
 
 
 def _boolean(value: JsonValue) -> Checked:

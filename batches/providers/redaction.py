@@ -106,5 +106,6 @@ def vendor_words(text: str, *, secrets: Iterable[str] = (), sent: bytes = b"") -
     words = cleaned(text, limit=MAX_WORDS * 4)
     if words.endswith("…"):
         # The cut may have split a secret, whose first half would no longer be recognised.
-        words = words.rpartition(" ")[0] + "…"
+        whole, space, _rest = words.rpartition(" ")
+        words = whole + "…" if space else without_secrets(words, secrets)[: MAX_WORDS // 2] + "…"
     return without_echo(cleaned(without_secrets(words, secrets)), sent)

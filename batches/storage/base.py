@@ -56,6 +56,10 @@ class ArtifactStore(Protocol):
         """The path of a new, empty, private file to collect bytes in; it is removed at the end."""
         ...
 
+    def ensure(self) -> None:
+        """Make the store where there is none yet. Only an installation that has stored nothing may call this."""
+        ...
+
     def ready(self) -> None:
         """Return when objects can be read and written, as far as can be told without writing one."""
         ...

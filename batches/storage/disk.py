@@ -43,7 +43,6 @@ class DiskStore:
         #: Folders whose own entry in their parent is known to be on the disk. Only ever a shortcut, so without a lock
         #: (which a fork could leave locked): what is missing in it is synced once more.
         self._synced: set[Path] = set()
-        self._seen = False
 
     def put(self, key: str, source: Path | BinaryIO) -> StoredObject:
         if isinstance(source, Path):
@@ -53,7 +52,7 @@ class DiskStore:
             source.seek(0)
         with _store_words(self.root):
             final = self._path(key)
-            self._make_root()
+            self._require_marker()
             temporary = self._temporary_file()
             try:
                 byte_count = _write_synced(temporary, source)
@@ -115,7 +114,7 @@ class DiskStore:
     @contextmanager
     def staging(self) -> Iterator[Path]:
         with _store_words(self.root):
-            self._make_root()
+            self._require_marker()
             path = self._temporary_file()
         try:
             with full_disk_words(self.root):
@@ -125,10 +124,7 @@ class DiskStore:
 
     def ready(self) -> None:
         with _store_words(self.root):
-            if self._seen:
-                self._require_marker()
-            elif not self.root.exists():
-                self._make_root()
+            self._require_marker()
             if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
                 raise StoreDenied(f"The store's folder {self.root} is not writable for this process.")
             if shutil.disk_usage(self.root).free == 0:
@@ -139,23 +135,21 @@ class DiskStore:
     def _path(self, key: str) -> Path:
         return Path(self._files.path(checked_key(key)))
 
-    def _make_root(self) -> None:
-        """The root with its marker, made at the first write; never made again under a process that has seen it."""
-        if self._seen:
-            self._require_marker()
-        self._make_folder(self.root / TEMPORARY)
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(self.root / MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            _sync_folder(self.root)
-        self._seen = True
+    def ensure(self) -> None:
+        with _store_words(self.root):
+            self._make_folder(self.root / TEMPORARY)
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(self.root / MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                _sync_folder(self.root)
 
     def _require_marker(self) -> None:
-        """Before anything is called missing: an unmounted volume must not look like a store without files."""
+        """Before anything is written or called missing: the mount point of an absent volume must not look like the
+        store, neither as one without files nor as a place for new ones."""
         if not (self.root / MARKER).exists():
             raise StoreUnavailable(
-                f"The folder {self.root} is not the store (it has no {MARKER} file). Is its volume mounted?"
+                f"The folder {self.root} is not the store (it has no {MARKER} file). Is its volume mounted? "
+                "`manage.py bootstrap` makes a new store where none was used yet."
             )
-        self._seen = True
 
     def _temporary_file(self) -> Path:
         handle, name = tempfile.mkstemp(dir=self.root / TEMPORARY)  # mode 0600

@@ -19,7 +19,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from batches import installation, queue, wording
+from batches import installation, queue, storage, wording
 from batches.engine import slots
 from batches.management import choosing
 from batches.models import ProviderAccount
@@ -59,6 +59,7 @@ class Command(BaseCommand):
     def _bring_up(self, options: dict[str, Any]) -> dict[str, Any]:
         now = timezone.now()
         call_command("migrate", interactive=False, verbosity=0)
+        installation.ensure_store(storage.open_store(settings.STORAGE_URL))
         workspace = installation.ensure_workspace(now=now)
         outcome = installation.ensure_account(
             installation.plan_account(settings), rotate_key=options["rotate_key"], now=now
