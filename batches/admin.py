@@ -16,8 +16,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django_q import admin as queue_admin
 
-from batches import selectors, tokens, wording
-from batches.engine import audit, health
+from batches import selectors, sentences, tokens, wording
+from batches.engine import health
 from batches.models import (
     Alert,
     ApiToken,
@@ -39,6 +39,7 @@ from batches.models import (
     WebhookEvent,
     Workspace,
 )
+from batches.views.access import record
 
 admin.site.site_header = "RelayPDF Batches"
 admin.site.site_title = "RelayPDF Batches"
@@ -47,20 +48,6 @@ admin.site.index_title = "Administration"
 # Imported above, so that it has registered its models before they are taken out again.
 for queue_model in [model for model in admin.site._registry if model.__module__.startswith(queue_admin.__package__)]:
     admin.site.unregister(queue_model)
-
-
-def record(request: HttpRequest, action: str, subject: str, workspace: Workspace | None, **facts: Any) -> None:
-    """Write down what somebody did here, as every face does."""
-    audit.record(
-        action,
-        subject=subject,
-        workspace=workspace,
-        actor=request.user,
-        actor_words=request.user.get_username(),
-        from_where=request.META.get("REMOTE_ADDR", ""),
-        now=timezone.now(),
-        facts=facts,
-    )
 
 
 class Evidence(admin.ModelAdmin):
@@ -216,13 +203,13 @@ class ProviderAccountAdmin(Kept):
         ),
         (
             "Price and data",
-            {"fields": ("price_per_job", "price_currency", "price_source", "data_terms", "delete_remote_after_save")},
+            {"fields": ("price_per_job", "price_currency", "price_source", "data_terms")},
         ),
     )
 
     @admin.display(description="pace", ordering="submit_interval_ms")
     def pace(self, account: ProviderAccount) -> str:
-        return wording.pace(account.submit_interval_ms)
+        return wording.pace(sentences.interval_ms(account))
 
     @admin.display(description="what is set")
     def secrets(self, account: ProviderAccount) -> str:
@@ -411,7 +398,30 @@ class WebhookEventAdmin(MaskedProviderJob):
 class AlertAdmin(Evidence):
     list_display = ("opened_at", "kind", "subject", "words", "closed_at")
     list_filter = ("kind", ("closed_at", admin.EmptyFieldListFilter))
+    list_select_related = ("batch__workspace", "job__version__document__workspace")
     search_fields = ("subject", "words")
+    actions = ("close",)
+
+    @admin.action(description="Close selected alerts", permissions=["close"])
+    def close(self, request: HttpRequest, found: QuerySet[Alert]) -> None:
+        closed = 0
+        for alert in found:
+            if Alert.objects.filter(pk=alert.pk, closed_at=None).update(closed_at=timezone.now()):
+                record(request, "close_alert", f"alert {alert.pk} about {alert.subject}", _workspace(alert))
+                closed += 1
+        self.message_user(request, f"{closed} closed, {len(found) - closed} were closed before.", messages.SUCCESS)
+
+    def has_close_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("batches.change_alert")
+
+
+def _workspace(alert: Alert) -> Workspace | None:
+    """Whose alert it is; an account's belongs to its workspace, a shared account's to none."""
+    if alert.batch:
+        return alert.batch.workspace
+    if alert.job:
+        return alert.job.version.document.workspace
+    return alert.account.workspace if alert.account else None
 
 
 @admin.register(AuditEntry)

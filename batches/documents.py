@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.db.models import Exists, OuterRef
+
 from batches import selectors, timelines, wording
 from batches.models import (
     ACTIVE_STATES,
@@ -16,6 +18,7 @@ from batches.models import (
     Job,
     JobState,
     Submission,
+    SubmissionOutcome,
 )
 
 SUBMISSIONS_SHOWN = 50
@@ -30,9 +33,18 @@ class VersionRow:
     version: DocumentVersion
     job: Job
     artifact: Artifact | None
+    is_maybe_sent: bool
+
+    @property
+    def is_held(self) -> bool:
+        """As `selectors.with_group` counts it: unsent, and its account sends nothing."""
+        is_stopped = self.job.account.health == AccountHealth.HELD
+        return self.job.state == JobState.PENDING and is_stopped and not self.is_maybe_sent
 
     @property
     def badge(self) -> wording.Badge:
+        if self.is_held:
+            return wording.GROUP_BADGES[wording.Group.HELD]
         return wording.JOB_BADGES[self.job.state]
 
     @property
@@ -41,12 +53,36 @@ class VersionRow:
 
 
 @dataclass(frozen=True)
+class SentRow:
+    """One submission with what it came to."""
+
+    submission: Submission
+    job: Job
+
+    @property
+    def outcome(self) -> str:
+        if self.submission.outcome != SubmissionOutcome.OPEN:
+            return SubmissionOutcome(self.submission.outcome).label
+        if self.submission.provider_job_id:
+            return "Accepted" if self.job.state in ACTIVE_STATES else "Accepted; no PDF came of it"
+        if not self.submission.in_doubt:
+            return "Did not arrive"
+        return "Being sent" if self.job.state == JobState.SUBMITTING else "Not known if it arrived"
+
+    @property
+    def may_be_resent(self) -> bool:
+        """Whether the engine may still send the same bytes with the same key."""
+        is_open = self.submission.outcome == SubmissionOutcome.OPEN and self.submission.in_doubt
+        return is_open and not self.submission.provider_job_id and self.job.state in ACTIVE_STATES
+
+
+@dataclass(frozen=True)
 class History:
     """All that the page shows of one version, and the versions beside it, newest first."""
 
     chosen: VersionRow
     versions: Sequence[VersionRow]
-    submissions: Sequence[Submission]
+    submissions: Sequence[SentRow]
     items: Sequence[BatchItem]
     timeline: Sequence[timelines.Entry]
 
@@ -59,20 +95,18 @@ class History:
         return self.chosen.job
 
     @property
-    def is_held(self) -> bool:
-        return self.job.state == JobState.PENDING and self.job.account.health == AccountHealth.HELD
-
-    @property
     def is_at_rest(self) -> bool:
-        """Nothing moves any more by itself, short of a late answer."""
+        """Nothing moves any more by itself."""
         return self.job.state not in ACTIVE_STATES
 
 
 def history(document: Document, *, number: int | None) -> History | None:
     """The history of one version, the current one where no number is given; None where there is no such version."""
+    in_doubt = Submission.objects.filter(job__version=OuterRef("pk"), outcome=SubmissionOutcome.OPEN, in_doubt=True)
     rows = [
-        VersionRow(version, version.job, getattr(version, "artifact", None))
-        for version in document.versions.select_related("job__account", "artifact", "created_by")
+        VersionRow(version, version.job, getattr(version, "artifact", None), version.is_maybe_sent)
+        for version in document.versions.annotate(is_maybe_sent=Exists(in_doubt))
+        .select_related("job__account", "artifact", "created_by")
         .defer("input_inline", *(f"job__account__{name}" for name in selectors.ACCOUNT_SECRETS))
         .order_by("-number")[:VERSIONS_SHOWN]
     ]
@@ -85,7 +119,7 @@ def history(document: Document, *, number: int | None) -> History | None:
     return History(
         chosen=chosen,
         versions=rows,
-        submissions=list(submissions[:SUBMISSIONS_SHOWN]),
+        submissions=[SentRow(submission, chosen.job) for submission in submissions[:SUBMISSIONS_SHOWN]],
         items=list(items[:BATCHES_SHOWN]),
         timeline=timelines.timeline(chosen.version, chosen.job, chosen.artifact),
     )

@@ -72,6 +72,12 @@ def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
+def batch_name(file_name: str) -> str:
+    """What a batch is called that nobody named: its file's name without the ending (`web.zip` gives `web`)."""
+    stem, _, _ending = file_name.rpartition(".")
+    return stem if stem.strip(" .") else file_name
+
+
 def archive_name(batch_name: str, *, is_partial: bool, now: datetime) -> str:
     """`September-invoices_20261002-0731_PARTIAL.zip`"""
     stem = re.sub(r"[\s_]+", "-", safe_stem(batch_name, limit=80))

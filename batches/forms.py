@@ -9,14 +9,14 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
-from batches import selectors, wording
+from batches import selectors, sentences, wording
 from batches.models import ConflictPolicy, ProviderAccount, Workspace
 
 
 class AccountField(forms.ModelChoiceField):
     def label_from_instance(self, account: Any) -> str:
         held = ", held" if account.health == "held" else ""
-        return f"{account.name} ({wording.pace(account.submit_interval_ms)}{held})"
+        return f"{account.name} ({wording.pace(sentences.interval_ms(account))}{held})"
 
 
 class NewBatchForm(forms.Form):
@@ -29,10 +29,7 @@ class NewBatchForm(forms.Form):
     workspace = forms.ModelChoiceField(Workspace.objects.none(), to_field_name="slug", empty_label=None)
     account = AccountField(ProviderAccount.objects.none(), to_field_name="slug", empty_label=None)
     on_conflict = forms.ChoiceField(
-        choices=[
-            (ConflictPolicy.REFUSE, "Refuse the rows and start nothing"),
-            (ConflictPolicy.NEW_VERSION, "Make new versions of them"),
-        ],
+        choices=list(wording.CONFLICT_LABELS.items()),
         initial=ConflictPolicy.REFUSE,
         widget=forms.RadioSelect,
     )

@@ -23,7 +23,8 @@ from batches.models import (
     AlertKind,
     Batch,
     BatchItem,
-    FailureClass,
+    HoldReason,
+    JobState,
     ProviderAccount,
     Submission,
 )
@@ -107,15 +108,20 @@ def items_page(
     batch: Batch,
     *,
     group: str = "",
+    cause: str = "",
     q: str = "",
     after: int | None = None,
     before: int | None = None,
     limit: int = ITEMS_PER_PAGE,
 ) -> Page[ItemRow]:
-    """Items in manifest order, of one counter and a search where given, beyond a position."""
+    """Items in manifest order, of one counter, one `Cause.key` and a search where given, beyond a position."""
     items = selectors.with_group(BatchItem.objects.filter(batch=batch))
     if group in Group.values:
         items = items.filter(Q(group=group))
+    if cause:
+        failure_class, _, code = cause.partition(":")
+        known = Q(version__job__failure_class=failure_class, version__job__failure_code=code)
+        items = items.none() if "\0" in cause else items.filter(known, dismissed_at=None)
     if q:
         items = _searched(items, q)
     backwards = before is not None
@@ -186,7 +192,12 @@ class Cause:
 
     @property
     def title(self) -> str:
-        return FailureClass(self.failure_class).label
+        return wording.FAILURE_LABELS[self.failure_class]
+
+    @property
+    def key(self) -> str:
+        """Names the cause in an address."""
+        return f"{self.failure_class}:{self.code}"
 
     @property
     def what_to_do(self) -> str:
@@ -232,12 +243,25 @@ def held_accounts_of(user: selectors.Person) -> QuerySet[ProviderAccount]:
     return usable.filter(health=AccountHealth.HELD) if selectors.visible_workspaces(user).exists() else usable.none()
 
 
-def open_alerts(user: selectors.Person) -> list[Alert]:
-    """The newest open alerts about the user's documents and batches; held accounts are told apart from them."""
+@dataclass(frozen=True)
+class Alerts:
+    """The newest open alerts, and how many more are open."""
+
+    shown: Sequence[Alert]
+    more_count: int
+
+
+def open_alerts(user: selectors.Person) -> Alerts:
+    """Open alerts about the user's documents and batches; held accounts are told apart from them."""
     mine = selectors.visible_workspaces(user)
     about_mine = Q(batch__workspace__in=mine) | Q(job__version__document__workspace__in=mine)
     alerts = Alert.objects.filter(about_mine, closed_at=None).exclude(kind=AlertKind.ACCOUNT_HELD)
-    return list(alerts.select_related("job__version__document", "batch").order_by("-opened_at", "-id")[:ALERTS_SHOWN])
+    newest = alerts.select_related("job__version__document", "batch").order_by("-opened_at", "-id")
+    shown = list(newest[:ALERTS_SHOWN])
+    for alert in shown:
+        if alert.job:  # the link before the words names the document already
+            alert.words = alert.words.removeprefix(f"{alert.job.version.document.business_id}: ")
+    return Alerts(shown, alerts.count() - len(shown) if len(shown) == ALERTS_SHOWN else 0)
 
 
 # --- batches --------------------------------------------------------------------------------------------------------
@@ -314,7 +338,11 @@ def _viewed(batches: QuerySet[Batch], view: str) -> QuerySet[Batch]:
     if view == "unfinished":
         return batches.filter(Exists(live.filter(version__job__state__in=ACTIVE_STATES)))
     if view == "attention":
-        return batches.filter(Exists(live.filter(version__job__state__in=FAILED_STATES, dismissed_at=None)))
+        failed = Q(version__job__state__in=FAILED_STATES, dismissed_at=None)
+        held = Q(version__job__state=JobState.PENDING, version__job__account__health=AccountHealth.HELD)
+        # An account that could not be reached goes on by itself.
+        resumed_by_a_person = held & ~Q(version__job__account__hold_reason=HoldReason.UNREACHABLE)
+        return batches.filter(Exists(live.filter(failed | resumed_by_a_person)))
     return batches
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -87,13 +87,23 @@ def _running(batch: Batch, progress: Progress) -> str:
     fetched = states.get(JobState.RENDERED, 0)
     parts = [f"{at_provider:,} at the provider"] if at_provider else []
     parts += [f"{fetched:,} being fetched"] if fetched else []
-    if waiting:
-        pace = wording.pace(batch.account.submit_interval_ms)
-        parts.append(f"{waiting:,} waiting for {'its' if waiting == 1 else 'their'} turn at {pace}")
-    sentence = f"{'Rendering' if waiting < progress.counts.in_progress else 'Sending'}: {', '.join(parts)}."
+    turn = f"for {'its' if waiting == 1 else 'their'} turn"
+    at_pace = wording.pace(interval_ms(batch.account))
+    if not parts:
+        sentence = f"Waiting {turn}: {wording.documents(waiting)}, {at_pace}."
+    else:
+        parts += [f"{waiting:,} waiting {turn} at {at_pace}"] if waiting else []
+        sentence = f"{_doing(states)}: {', '.join(parts)}."
     if progress.counts.held:
         sentence += f" {progress.counts.held:,} held."
     return sentence
+
+
+def _doing(states: Mapping[str, int]) -> str:
+    """What the furthest-reaching work of a running batch is."""
+    if states.get(JobState.ACCEPTED):
+        return "Rendering"
+    return "Sending" if states.get(JobState.SUBMITTING) else "Fetching"
 
 
 def _wait(count: int) -> str:
@@ -122,6 +132,12 @@ def pace_seconds(account: ProviderAccount, count: int) -> float:
     limits = [after_the_first * account.submit_interval_ms / 1000]
     limits += [max(0, count - most) / most * seconds for most, seconds in account.submit_windows]
     return max(limits)
+
+
+def interval_ms(account: ProviderAccount) -> float:
+    """Milliseconds between two documents in the long run; the account's slowest limit decides."""
+    windows = [float(seconds * 1000 / most) for most, seconds in account.submit_windows]
+    return max([float(account.submit_interval_ms), *windows])
 
 
 def _money(amount: Decimal) -> str:

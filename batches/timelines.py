@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from batches import wording
-from batches.models import Artifact, DocumentVersion, Exchange, ExchangeKind, Job, JobEvent
+from batches.models import Artifact, DocumentVersion, Exchange, ExchangeKind, Job, JobEvent, JobState
 
-#: Newest requests that are shown; late watch may add thousands over weeks.
+#: Newest requests that are shown; a long wait may add thousands.
 EXCHANGES_SHOWN = 400
 EVENTS_SHOWN = 400
 
@@ -44,8 +44,11 @@ def timeline(version: DocumentVersion, job: Job, artifact: Artifact | None) -> l
     made = [Entry(version.created_at, "state", "Taken in", "waiting", version.reason)]
     stored = []
     if artifact is not None:
+        # What was stored stands before the state that it led to, even where both carry the same instant.
+        saved_at = [event.at for event in events if event.to_state == JobState.SAVED != event.from_state]
+        stored_at = min([artifact.stored_at, *saved_at])
         facts = f"{wording.size(artifact.byte_count)}, {artifact.page_count} page{'s' * (artifact.page_count != 1)}"
-        stored.append(Entry(artifact.stored_at, "note", "Stored and checked", "saved", facts))
+        stored.append(Entry(stored_at, "note", "Stored and checked", "saved", facts))
         if artifact.local_deleted_at:
             stored.append(Entry(artifact.local_deleted_at, "note", "Stored file deleted", "stopped", "by retention"))
     merged = heapq.merge(
@@ -60,7 +63,7 @@ def timeline(version: DocumentVersion, job: Job, artifact: Artifact | None) -> l
 
 def _event_entry(event: JobEvent) -> Entry:
     badge = wording.JOB_BADGES[event.to_state]
-    words = event.words or event.reason.replace("_", " ")
+    words = event.words or wording.EVENT_WORDS.get(event.reason, event.reason.replace("_", " "))
     actor = "" if event.actor == "engine" else event.actor
     if event.from_state == event.to_state:
         return Entry(event.at, "note", "Noted", "waiting", words, actor)
@@ -69,11 +72,11 @@ def _event_entry(event: JobEvent) -> Entry:
 
 def _exchange_entry(exchange: Exchange) -> Entry:
     if exchange.status is None:
-        answer, colour = exchange.error_class.replace("_", " ") or "no answer", "failed"
+        answer, colour = _error(exchange.error_class) or "no answer", "failed"
     else:
         answer, colour = f"HTTP {exchange.status}", "failed" if exchange.status >= 400 else "waiting"
         if exchange.error_class:
-            answer += f", {exchange.error_class.replace('_', ' ')}"
+            answer += f", {_error(exchange.error_class)}"
     return Entry(
         exchange.at,
         "request",
@@ -81,6 +84,10 @@ def _exchange_entry(exchange: Exchange) -> Entry:
         colour,
         f"{answer} in {exchange.duration_ms:,} ms" if exchange.kind != ExchangeKind.POLL else answer,
     )
+
+
+def _error(error_class: str) -> str:
+    return wording.ERROR_WORDS.get(error_class, error_class.replace("_", " "))
 
 
 def _grouped(entries: Iterable[Entry]) -> Iterator[Entry]:

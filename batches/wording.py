@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from django.db import models
 
-from batches.models import FailureClass, HoldReason, JobState
+from batches.models import ConflictPolicy, FailureClass, HoldReason, JobState
 
 
 class Group(models.TextChoices):
@@ -34,7 +34,7 @@ class BatchState(models.TextChoices):
     CANCELLED = "cancelled", "Cancelled"
 
 
-#: States in which nothing moves any more by itself, short of a late answer.
+#: States in which nothing moves any more by itself.
 ENDED_STATES = frozenset({BatchState.COMPLETE, BatchState.PARTIALLY_COMPLETE, BatchState.FAILED, BatchState.CANCELLED})
 
 
@@ -63,7 +63,9 @@ JOB_BADGES: Mapping[str, Badge] = {
     JobState.SAVED: GROUP_BADGES[Group.SAVED],
     JobState.FAILED: Badge("Failed", "failed", "It did not work out; the reason says why."),
     JobState.UNKNOWN: Badge("Not known if accepted", "failed", "We cannot tell whether the provider accepted it."),
-    JobState.DEADLINE_EXCEEDED: Badge("Deadline passed", "failed", "We stopped waiting; a late answer still saves it."),
+    JobState.DEADLINE_EXCEEDED: Badge(
+        "Deadline passed", "failed", "We stopped waiting; the provider's job id is kept."
+    ),
     JobState.EXPIRED: Badge("Expired at the provider", "failed", "Rendered, but the file was gone before we had it."),
     JobState.CANCELLED: GROUP_BADGES[Group.CANCELLED],
 }
@@ -78,49 +80,96 @@ BATCH_BADGES: Mapping[str, Badge] = {
     BatchState.CANCELLED: Badge("Cancelled", "stopped", "It was stopped."),
 }
 
+#: Uploading equal content attaches to the failed version and sends nothing (`manifests/planning.py`).
+_RENDER_AGAIN = (
+    "Uploading the same content again sends nothing; give the document a new id, or change its content and choose "
+    "“Make new versions”, to have it rendered again"
+)
+
 #: What a person can do about each failure class, in one or two sentences that are true whatever the provider.
 WHAT_TO_DO: Mapping[str, str] = {
-    FailureClass.TRANSIENT: (
-        "The service kept failing and every try was used; nothing was accepted. "
-        "Check that the service is well, then upload the document again as a new version."
+    FailureClass.TRANSIENT: f"Check that the service is well. {_RENDER_AGAIN}, which bills once.",
+    FailureClass.RATE_LIMITED: (
+        f"The service refused the pace. Ask it for a higher limit or slow the account down. {_RENDER_AGAIN}."
     ),
-    FailureClass.RATE_LIMITED: "The service refused the pace. Ask it for a higher limit or slow the account down.",
     FailureClass.INVALID_INPUT: (
-        "The service refuses this content as it is. Correct the document and upload it again as a new version."
+        "The service refuses this content as it is. "
+        "Correct the document and upload it with “Make new versions” chosen; the corrected one is billed once."
     ),
-    FailureClass.AUTH: "The service refused our key. Correct the account's key, then resume the account.",
-    FailureClass.INSUFFICIENT_CREDIT: "The account has no credit left. Top it up, then resume the account.",
+    FailureClass.AUTH: f"The service refused our key. Correct the account's key. {_RENDER_AGAIN}.",
+    FailureClass.INSUFFICIENT_CREDIT: f"The account has no credit left. Top it up. {_RENDER_AGAIN}.",
     FailureClass.IDEMPOTENCY_CONFLICT: (
         "The service knows our key with other content, which must not happen. Nothing more is sent; "
         "compare the submission on the document's page with the service's own record."
     ),
     FailureClass.RENDER_FAILED: (
         "The service could not render it and did not bill it. "
-        "Correct the document and upload it again as a new version."
+        "Correct the document and upload it with “Make new versions” chosen; the corrected one is billed once."
     ),
     FailureClass.DEADLINE_EXCEEDED: (
-        "We stopped waiting, but it may still finish: a late answer is saved by itself. "
-        "A new version may be billed in addition."
+        "Look the job up at the provider first: it may have finished and been billed. "
+        f"{_RENDER_AGAIN}, which may be billed in addition."
     ),
     FailureClass.JOB_NOT_FOUND: (
         "The service does not know the job that it accepted. "
         "Check that the account's key belongs to the same customer, then look the job up there."
     ),
     FailureClass.EXPIRED: (
-        "It was rendered, but the file was gone before we had it. "
-        "Upload it again as a new version; that is billed again."
+        f"It was rendered, but the file was gone before we had it. {_RENDER_AGAIN}; that is billed in addition."
     ),
     FailureClass.BAD_OUTPUT: (
-        "What the service delivered was no whole PDF. Correct the document if it is unusual, "
-        "and upload it again as a new version."
+        f"What the service delivered was no whole PDF. Look at the document. {_RENDER_AGAIN}; "
+        "that is billed in addition."
     ),
     FailureClass.UNKNOWN_OUTCOME: (
-        "It may have been accepted and billed, so nothing is sent again by itself. "
-        "Look for it at the provider by the time of sending before a new version is made."
+        "Look at the provider, by the time of sending, before anything is sent again: "
+        "a new version may be billed in addition."
     ),
     FailureClass.INTERNAL: (
-        "Our own software failed here; the log has the details. Report it; the document can go on after the fix."
+        f"Our own software failed here; the log has the details. Report it. After the fix: {_RENDER_AGAIN[0].lower()}"
+        f"{_RENDER_AGAIN[1:]}."
     ),
+}
+
+#: What a class is called, where the model's own label is another name for a state's badge.
+FAILURE_LABELS: Mapping[str, str] = {
+    **{failure.value: failure.label for failure in FailureClass},
+    FailureClass.EXPIRED: JOB_BADGES[JobState.EXPIRED].label,
+}
+
+#: Why a request brought nothing, by the class of `providers/errors.py` that an exchange keeps.
+ERROR_WORDS: Mapping[str, str] = {
+    "NotSent": "nothing was sent",
+    "OutcomeUnknown": "not known if it arrived",
+    "AnswerLost": "no answer came back",
+    "ServerFault": "the service failed",
+    "ContractBroken": "the answer makes no sense",
+    "InvalidInput": "the content was refused",
+    "AccountRefused": "the account was refused",
+    "Unauthorized": "the key was refused",
+    "InsufficientCredit": "no credit",
+    "RateLimited": "too fast",
+    "KeyConflict": "the key is known with other content",
+    "NotFound": "not known there",
+    "TargetRefused": "we may not go to that address",
+    "TooLarge": "the answer is too large",
+}
+
+#: Why a job moved, by the reason that its event keeps; shown where the event has no words of its own.
+EVENT_WORDS: Mapping[str, str] = {
+    "intent_committed": "About to be sent.",
+    "accepted": "The provider gave it a job id.",
+    "never_left": "Nothing had left yet, so it waits for its turn again.",
+    "id_was_recorded": "Its job id was recorded meanwhile.",
+    "id_arrived_late": "Its job id arrived late.",
+    "provider_job_finished": "The provider has finished it.",
+    "provider_job_failed": "The provider could not render it.",
+    "stored": "The file is whole and in our storage.",
+    "stale_write_refused": "Another worker had taken it over, so this answer changed nothing.",
+    "revived_by_upload": "Taken up again by an upload.",
+    "submit_requeue": "It was not taken, so it waits for its turn again.",
+    "submit_resend": "It is sent again with the same key.",
+    "deadline_exceeded": "We stopped waiting; the provider's job id is kept.",
 }
 
 #: What a person can do about a held account.
@@ -130,6 +179,19 @@ HOLD_WHAT_TO_DO: Mapping[str, str] = {
     HoldReason.UNREACHABLE: "It is tried again by itself and goes on; look at the network or the service if it lasts.",
     HoldReason.PERSON: "Resume the account when it may go on.",
 }
+
+
+#: What happens to rows whose id is known with other content; the form and the started batch say the same.
+CONFLICT_LABELS: Mapping[str, str] = {
+    ConflictPolicy.REFUSE: "Refuse the rows and start nothing",
+    ConflictPolicy.NEW_VERSION: "Make new versions",
+}
+
+
+def sentence(text: str) -> str:
+    """`text` with a full stop where it ends without one, so that what follows does not run into it."""
+    text = text.strip()
+    return text if not text or text[-1] in ".!?…" else f"{text}."
 
 
 def documents(count: int) -> str:
@@ -165,13 +227,13 @@ def offset(seconds: float) -> str:
     return f"+{whole // 86400} days"
 
 
-def pace(interval_ms: int) -> str:
+def pace(interval_ms: float) -> str:
     """An account's pace by its effect: `one every 3 s`, `20 a second`."""
     if interval_ms <= 0:
         return "as fast as it goes"
     if interval_ms < 1000:
         return f"{1000 / interval_ms:,.3g} a second"
-    return f"one every {interval_ms / 1000:g} s"
+    return f"one every {round(interval_ms / 1000, 1):g} s"
 
 
 def size(byte_count: int) -> str:

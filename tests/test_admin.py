@@ -9,7 +9,7 @@ import pytest
 from cryptography.fernet import Fernet
 from django.apps import apps
 from django.contrib import admin
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
@@ -100,7 +100,7 @@ def test_no_deletion_and_no_resending_hides_among_the_actions(rows: Job, admin_c
     names = {
         name for model in OURS if model is not Membership for name in admin.site._registry[model].get_actions(request)
     }
-    assert names == {"hold", "resume", "revoke"}
+    assert names == {"close", "hold", "resume", "revoke"}
 
 
 def test_the_queues_own_admin_is_gone() -> None:
@@ -179,3 +179,27 @@ def test_a_token_is_ended_and_its_digest_not_shown(rows: Job, admin_client: Clie
     admin_client.post(address(ApiToken, "changelist"), {"action": "revoke", "_selected_action": [token.pk]})
     token.refresh_from_db()
     assert token.revoked_at is not None
+
+
+def test_an_alert_is_closed_once_with_a_record_and_stays_as_it_was(rows: Job, admin_client: Client) -> None:
+    alert = Alert.objects.get()
+    posted = {"action": "close", "_selected_action": [alert.pk]}
+    admin_client.post(address(Alert, "changelist"), posted)
+    alert.refresh_from_db()
+    closed_at = alert.closed_at
+    assert closed_at is not None
+    admin_client.post(address(Alert, "changelist"), posted)
+    alert.refresh_from_db()
+    assert (alert.closed_at, alert.words) == (closed_at, "Look.")
+    entry = AuditEntry.objects.get(action="close_alert")
+    assert (entry.actor_words, entry.workspace) == ("admin", rows.version.document.workspace)
+
+
+def test_an_alert_is_not_closed_by_somebody_who_may_only_look(rows: Job, client: Client) -> None:
+    person = User.objects.create_user("nadia", is_staff=True)
+    person.user_permissions.add(Permission.objects.get(codename="view_alert"))
+    client.force_login(person)
+    alert = Alert.objects.get()
+    client.post(address(Alert, "changelist"), {"action": "close", "_selected_action": [alert.pk]})
+    alert.refresh_from_db()
+    assert alert.closed_at is None

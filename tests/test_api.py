@@ -98,12 +98,24 @@ def test_whatever_else_is_asked_for_is_404_in_json(path: str, client: Client) ->
 def test_it_writes_nothing(client: Client, batch: Batch, secret: str) -> None:
     headers = {"Authorization": f"Bearer {secret}"}
     for method in (client.post, client.put, client.patch, client.delete):
-        assert method(f"/api/v1/batches/{batch.public_id}", headers=headers).status_code == 405
+        answer = method(f"/api/v1/batches/{batch.public_id}", headers=headers)
+        assert (answer.status_code, answer["Allow"]) == (405, "GET")
+        assert answer.json()["error"] == "method_not_allowed"
+
+
+def test_what_breaks_is_told_in_json_and_logged(
+    client: Client, batch: Batch, secret: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(selectors, "batch_json", lambda batch: 1 / 0)
+    answer = get(client, batch.public_id, secret)
+    assert (answer.status_code, answer.json()["error"]) == (500, "internal_error")
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_it_describes_itself_without_a_foreign_host(client: Client) -> None:
     schema = client.get("/api/v1/openapi.json").json()
-    assert "/api/v1/batches/{batch_id}" in schema["paths"]
+    assert schema["paths"]["/api/v1/batches/{batch_id}"]["get"]["tags"] == ["Batches"]
+    assert list(schema["paths"]["/api/v1/batches/{batch_id}"]) == ["get"]
     page = client.get("/api/v1/docs").text
     assert "http://" not in page
     assert "https://" not in page

@@ -13,10 +13,13 @@ from cryptography.fernet import Fernet
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import OperationalError
 
 from batches import tokens
+from batches.management import readiness
 from batches.models import ApiToken, AuditEntry, Batch, Job, JobState, Membership, ProviderAccount
 from tests.factories import (
+    NOW,
     make_accepted_job,
     make_account,
     make_job,
@@ -382,3 +385,102 @@ def test_a_token_is_made_only_for_a_member() -> None:
     assert code == 2
     assert "is not a member" in err
     assert run("api_token", "nobody", "--name", "x")[0] == 2
+
+
+# --- without a database ---------------------------------------------------------------------------------------------
+
+COMMANDS = [
+    ("submit", "x.json"),
+    ("batch", "bat_1"),
+    ("results", "bat_1"),
+    ("download", "bat_1", "--out", "x.zip"),
+    ("account", "sandbox"),
+    ("api_token", "m.okoye", "--name", "x"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_an_unmigrated_database_is_one_sentence(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness.MigrationExecutor, "migration_plan", lambda *_: ["batches.0001_initial"])
+    assert run(*command) == (2, "", "This database is not ready; run `manage.py bootstrap` first.")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_an_absent_database_is_one_sentence(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(connection: Any) -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(readiness, "MigrationExecutor", refuse)
+    code, out, err = run(*command)
+    assert (code, out) == (2, "")
+    assert err == "The database does not answer; look at DATABASE_URL. It said: connection refused"
+
+
+# --- what a newcomer typed --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("default_workspace", "sandbox")
+def test_a_second_run_says_what_failed_before(manifest: Path) -> None:
+    run("submit", str(manifest))
+    for job in Job.objects.all():
+        make_submission(job=job)
+    settle(JobState.FAILED, failure_class="render_failed")
+    code, out, _ = run("submit", str(manifest))
+    assert code == 0
+    assert "3 failed before: nothing is sent for them" in out.splitlines()
+    assert Batch.objects.latest("pk").name == "invoices"
+
+
+@pytest.mark.parametrize("wrong", ["abc", "-5", "nan", "inf", "99999999"])
+@pytest.mark.usefixtures("default_workspace", "sandbox")
+def test_a_timeout_that_is_no_length_of_time_gets_a_sentence(wrong: str, manifest: Path) -> None:
+    with pytest.raises(CommandError, match="is no length of time; give seconds from 0 to"):
+        call_command("submit", str(manifest), "--wait", f"--timeout={wrong}")
+    assert not Batch.objects.exists()
+
+
+@pytest.mark.usefixtures("default_workspace", "sandbox")
+def test_a_timeout_without_a_wait_is_refused(manifest: Path) -> None:
+    code, _, err = run("submit", str(manifest), "--timeout", "5")
+    assert code == 2
+    assert "give --wait as well" in err
+    assert not Batch.objects.exists()
+
+
+@pytest.mark.parametrize("wrong", ["0", "-1", "x", "3651", "²"])
+def test_days_that_make_no_sense_get_a_sentence(wrong: str) -> None:
+    with pytest.raises(CommandError, match="is no number of days; give 1 to 3650"):
+        call_command("api_token", "m.okoye", "--name", "x", f"--days={wrong}")
+
+
+def test_a_setting_without_a_value_is_told_how(sandbox: ProviderAccount) -> None:
+    code, _, err = run("account", "sandbox", "--set", "max_in_flight")
+    assert code == 2
+    assert "max_in_flight has no value; write max_in_flight=VALUE, with a whole number." in err
+
+
+def test_what_does_nothing_yet_cannot_be_set(sandbox: ProviderAccount) -> None:
+    code, _, err = run("account", "sandbox", "--set", "delete_remote_after_save=yes")
+    assert code == 2
+    assert "cannot be set" in err
+    assert "delete_remote_after_save" not in json.loads(run("account", "sandbox", "--json")[1])
+
+
+def test_a_download_to_no_folder_or_onto_one_is_refused(batch: Batch, tmp_path: Path) -> None:
+    store_pdf(make_saved_job(batch=batch), b"%PDF-1.7 one")
+    code, _, err = run("download", batch.public_id, "--out", str(tmp_path / "none" / "x.zip"))
+    assert code == 2
+    assert "There is no folder" in err
+    code, _, err = run("download", batch.public_id, "--out", str(tmp_path))
+    assert code == 2
+    assert "is a folder" in err
+
+
+def test_batch_says_held_for_what_waits_on_a_held_account(batch: Batch) -> None:
+    make_job(batch=batch, business_id="INV-1")
+    make_accepted_job(batch=batch, business_id="INV-2")
+    ProviderAccount.objects.update(health="held", hold_reason="person", held_at=NOW, hold_words="month end")
+    lines = run("batch", batch.public_id)[1].splitlines()
+    table = lines[lines.index("") + 1 :]
+    assert table[0].startswith("row (from 0)  id")
+    assert [line.split()[3] for line in table[1:]] == ["Held", "Rendering"]

@@ -111,3 +111,11 @@ def test_the_name_of_an_archive() -> None:
         "September-invoices_20261002-0731.zip"
     )
     assert filenames.archive_name("a/b", is_partial=True, now=now) == "a-b_20261002-0731_PARTIAL.zip"
+
+
+@pytest.mark.parametrize(
+    ("file_name", "name"),
+    [("web.zip", "web"), ("manifest", "manifest"), ("a.b.json", "a.b"), (".json", ".json"), ("", ""), ("...", "...")],
+)
+def test_a_batch_without_a_name_is_called_after_its_file(file_name: str, name: str) -> None:
+    assert filenames.batch_name(file_name) == name

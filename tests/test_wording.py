@@ -9,6 +9,7 @@ import pytest
 
 from batches import sentences, wording
 from batches.models import Batch, FailureClass, HoldReason, JobState, ProviderAccount
+from batches.providers import errors
 from batches.selectors import Counts, Progress
 from batches.templatetags.batches_extras import BAR_WIDTH, LEAST_SEGMENT, number, segments
 from batches.wording import BatchState, Group
@@ -131,8 +132,16 @@ def batch_at(**account: object) -> Batch:
             Counts(in_progress=11),
             {"pending": 11},
             0,
-            "Sending: 11 waiting for their turn at one every 3 s.",
+            "Waiting for their turn: 11 documents, one every 3 s.",
         ),
+        (
+            BatchState.RUNNING,
+            Counts(in_progress=3),
+            {"submitting": 1, "pending": 2},
+            0,
+            "Sending: 1 at the provider, 2 waiting for their turn at one every 3 s.",
+        ),
+        (BatchState.RUNNING, Counts(in_progress=2), {"rendered": 2}, 0, "Fetching: 2 being fetched."),
         (BatchState.COMPLETE, Counts(saved=12), {}, 0, "All 12 documents are saved."),
         (BatchState.COMPLETE, Counts(saved=1), {}, 0, "The document is saved."),
         (
@@ -165,6 +174,31 @@ def test_the_status_sentence(
     state: BatchState, counts: Counts, states: dict[str, int], attention: int, sentence: str
 ) -> None:
     assert sentences.status_sentence(batch_at(), Progress(state, counts, states, attention)) == sentence
+
+
+def test_the_sentence_tells_the_pace_of_the_slowest_limit() -> None:
+    batch = batch_at(submit_interval_ms=50, submit_windows=[[20, 60], [5, 10]])
+    waiting = Progress(BatchState.RUNNING, Counts(in_progress=2), {"pending": 2})
+    assert sentences.status_sentence(batch, waiting) == "Waiting for their turn: 2 documents, one every 3 s."
+
+
+@pytest.mark.parametrize(
+    ("text", "ended"),
+    [("month end", "month end."), ("Gone.", "Gone."), ("Why?", "Why?"), ("", ""), (" a ", "a.")],
+)
+def test_words_of_a_person_end_in_a_full_stop(text: str, ended: str) -> None:
+    assert wording.sentence(text) == ended
+
+
+def test_advice_promises_nothing_that_does_not_exist() -> None:
+    texts = [*wording.WHAT_TO_DO.values(), *(badge.meaning for badge in wording.JOB_BADGES.values())]
+    for word in ("retry", "regenerate", "check again", "reconcile", "late answer", "dismiss"):
+        assert not [text for text in texts if word in text.lower()]
+
+
+def test_every_provider_error_has_words() -> None:
+    named = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    assert set(wording.ERROR_WORDS) == named - {"ProviderError", "Refused"}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -12,6 +13,10 @@ from ninja.security import HttpBearer
 
 from batches import selectors, tokens
 from batches.models import ApiToken, Batch
+
+log = logging.getLogger(__name__)
+
+OTHER_METHODS = ["HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE"]
 
 
 class BearerToken(HttpBearer):
@@ -81,7 +86,15 @@ def not_proven(request: HttpRequest, refused: Any) -> HttpResponse:
     return error(401, "unauthorized", words)
 
 
-@api.get("/batches/{batch_id}", response={200: BatchOut, 401: ErrorOut, 404: ErrorOut}, summary="One batch")
+@api.exception_handler(Exception)
+def broken(request: HttpRequest, exception: Exception) -> HttpResponse:
+    log.error("the API failed at %s", request.path, exc_info=exception)
+    return error(500, "internal_error", "Something broke on our side; it was written to the log. Try again later.")
+
+
+@api.get(
+    "/batches/{batch_id}", response={200: BatchOut, 401: ErrorOut, 404: ErrorOut}, summary="One batch", tags=["Batches"]
+)
 def batch(request: HttpRequest, batch_id: str) -> HttpResponse:
     """State, counters and every item of one batch of the token's workspace."""
     token: ApiToken = request.auth  # type: ignore[attr-defined] # set by ninja to what `authenticate` gave
@@ -91,6 +104,13 @@ def batch(request: HttpRequest, batch_id: str) -> HttpResponse:
         return error(404, "not_found", "The token's workspace has no such batch.")
     response = JsonResponse(selectors.batch_json(found))
     response["Cache-Control"] = "no-store"
+    return response
+
+
+@api.api_operation(OTHER_METHODS, "/batches/{batch_id}", auth=None, include_in_schema=False)
+def read_only(request: HttpRequest, batch_id: str) -> HttpResponse:
+    response = error(405, "method_not_allowed", "This address can only be read: GET.")
+    response["Allow"] = "GET"
     return response
 
 

@@ -25,12 +25,6 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _yes_or_no(text: str) -> bool:
-    if text.lower() not in ("1", "true", "yes", "on", "0", "false", "no", "off"):
-        raise ValueError
-    return text.lower() in ("1", "true", "yes", "on")
-
-
 def _price(text: str) -> Decimal | None:
     price = Decimal(text) if text else None
     if price is not None and not (price.is_finite() and price >= 0):
@@ -75,7 +69,6 @@ SETTINGS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "key_retention_seconds": (_whole, "whole seconds"),
     "key_retention_source": (_words, "where the number comes from"),
     "download_hosts": (_hosts, "host names with commas between"),
-    "delete_remote_after_save": (_yes_or_no, "yes or no"),
     "price_per_job": (_price, "a price such as 0.0013, or nothing"),
     "price_currency": (_words, "a currency such as USD"),
     "price_source": (_words, "where the price comes from"),
@@ -92,8 +85,10 @@ def apply(account: ProviderAccount, pairs: Sequence[str]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
-        if key not in SETTINGS or not equals:
-            raise choosing.refusal(f"{pair.partition('=')[0]!r} cannot be set; known: {', '.join(SETTINGS)}.")
+        if key not in SETTINGS:
+            raise choosing.refusal(f"{key!r} cannot be set; known: {', '.join(SETTINGS)}.")
+        if not equals:
+            raise choosing.refusal(f"{key} has no value; write {key}=VALUE, with {SETTINGS[key][1]}.")
         read, wanted = SETTINGS[key]
         try:
             changes[key] = read(text)

@@ -6,9 +6,10 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from django.core.management.base import OutputWrapper
+from django.db.models import Q
 
 from batches import results, selectors, wording
-from batches.models import Batch, JobState
+from batches.models import Batch, BatchItem, JobState
 
 CELL_CHARACTERS = 60
 
@@ -19,19 +20,27 @@ def write_batch(out: OutputWrapper, batch: Batch) -> None:
     out.write(f"{batch.public_id}  {printable(batch.name)}")
     out.write(wording.BATCH_BADGES[progress.state].label + ": " + counters(progress.counts))
     out.write("")
+    held = _held_positions(batch) if progress.counts.held else frozenset()
     rows = (
         (
             str(row["row"]),
             row["id"],
             str(row["version"]),
-            wording.JOB_BADGES[row["status"]].label,
+            wording.GROUP_BADGES[wording.Group.HELD].label
+            if row["row"] in held
+            else wording.JOB_BADGES[row["status"]].label,
             str(row["pages"] or ""),
             str(row["bytes"] or ""),
             (row["output_sha256"] or "")[:12] if row["status"] == JobState.SAVED else row["reason"] or "",
         )
         for row in results.rows(batch)
     )
-    write(out, ("row", "id", "version", "state", "pages", "bytes", "sha256 / reason"), rows)
+    write(out, ("row (from 0)", "id", "version", "state", "pages", "bytes", "sha256 / reason"), rows)
+
+
+def _held_positions(batch: Batch) -> frozenset[int]:
+    held = selectors.with_group(BatchItem.objects.filter(batch=batch)).filter(Q(group=wording.Group.HELD))
+    return frozenset(held.values_list("position", flat=True))
 
 
 def counters(counts: selectors.Counts) -> str:

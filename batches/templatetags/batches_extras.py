@@ -20,6 +20,8 @@ register = template.Library()
 register.filter("size", wording.size)
 register.filter("masked", wording.masked)
 register.filter("pace", wording.pace)
+register.filter("sentence", wording.sentence)
+register.filter("interval_ms", sentences.interval_ms)
 
 BAR_WIDTH = 1000
 #: Three failed of a hundred thousand must still be seen.

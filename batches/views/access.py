@@ -38,8 +38,8 @@ def may_write(user: User, workspace: Workspace) -> bool:
     return selectors.writable_workspaces(user).filter(pk=workspace.pk).exists()
 
 
-def record(request: SignedInRequest, action: str, subject: str, workspace: Workspace, **facts: Any) -> None:
-    """Write down who did this, from where."""
+def record(request: HttpRequest, action: str, subject: str, workspace: Workspace | None, **facts: Any) -> None:
+    """Write down who did this, from where; pages and admin alike."""
     audit.record(
         action,
         subject=subject,

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -34,6 +35,13 @@ class Tab:
     count: int | None = None
     colour: str = ""
     meaning: str = ""
+
+
+def _all_alerts(user: User) -> str:
+    """Where every open alert stands, for whoever may see it; for the others, the batches that need a person."""
+    if user.is_staff and user.has_perm("batches.view_alert"):
+        return f"{reverse('admin:batches_alert_changelist')}?closed_at__isempty=1"
+    return _with(reverse("batches:batch_list"), view="attention")
 
 
 def _search(request: HttpRequest) -> str:
@@ -69,6 +77,7 @@ def batch_list(request: SignedInRequest) -> HttpResponse:
         "is_filtered": bool(q or view),
         "held_accounts": listings.held_accounts_of(request.user),
         "alerts": listings.open_alerts(request.user),
+        "all_alerts_url": _all_alerts(request.user),
         "may_start": selectors.writable_workspaces(request.user).exists(),
         "shows_workspace": selectors.visible_workspaces(request.user).count() > 1,
         "is_live": any(row.progress.state not in wording.ENDED_STATES for row in page.rows),
@@ -104,18 +113,25 @@ def batch_list_live(request: SignedInRequest) -> HttpResponse:
 @require_safe
 def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
     batch = batch_or_404(request.user, public_id)
-    group, q = _filter(request), _search(request)
+    group, cause, q = _filter(request), _cause(request), _search(request)
     page = listings.items_page(
-        batch, group=group, q=q, after=_position(request.GET.get("after")), before=_position(request.GET.get("before"))
+        batch,
+        group=group,
+        cause=cause,
+        q=q,
+        after=_position(request.GET.get("after")),
+        before=_position(request.GET.get("before")),
     )
     path = reverse("batches:batch_detail", args=[batch.public_id])
-    context = _batch_context(batch, group=group, q=q) | {
+    shown = {"state": group, "cause": cause, "q": q}
+    context = _batch_context(batch, group=group, cause=cause, q=q) | {
         "page": page,
-        "previous": _with(path, state=group, q=q, before=page.before) if page.before else "",
-        "next": _with(path, state=group, q=q, after=page.after) if page.after else "",
+        "previous": _with(path, **shown, before=page.before) if page.before else "",
+        "next": _with(path, **shown, after=page.after) if page.after else "",
     }
     context |= {
-        "causes": listings.causes(batch) if context["progress"].needs_attention else [],
+        "cause_label": wording.FAILURE_LABELS.get(cause.partition(":")[0], ""),
+        "conflict_words": wording.CONFLICT_LABELS[batch.on_conflict],
         "last_position": page.rows[-1].position if page.rows else None,
         "plan_words": problems.plan_words(batch.report.get("summary", {})),
         "warnings": problems.presented(batch.report.get("warnings", [])),
@@ -128,7 +144,7 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
 def batch_live(request: SignedInRequest, public_id: str) -> HttpResponse:
     """What changed on the batch page: summary, notices, and the rows that the page shows, each in its place."""
     batch = batch_or_404(request.user, public_id)
-    context = _batch_context(batch, group=_filter(request), q=_search(request))
+    context = _batch_context(batch, group=_filter(request), cause=_cause(request), q=_search(request))
     drawn = rows.shown(request.GET.get("rows", ""))
     changed = rows.changed(listings.items_at(batch, rows.positions(drawn)), drawn)
     has_new_notices = request.GET.get("notices", "") != context["notices_revision"]
@@ -136,8 +152,6 @@ def batch_live(request: SignedInRequest, public_id: str) -> HttpResponse:
         return HttpResponse(status=NOTHING_NEW)
     context |= {"changed_rows": changed, "has_new_notices": has_new_notices, "is_fragment": True}
     context["changed_count"] = _changed_count(context, changed, _position(request.GET.get("matching")))
-    if has_new_notices:
-        context["causes"] = listings.causes(batch) if context["progress"].needs_attention else []
     return render(request, "batches/batch_live.html", context)
 
 
@@ -154,15 +168,21 @@ def _filter(request: HttpRequest) -> str:
     return wanted if wanted in Group.values else ""
 
 
+def _cause(request: HttpRequest) -> str:
+    """`Cause.key` of a filter, only together with the failed rows that it narrows."""
+    return request.GET.get("cause", "")[:Q_MOST] if _filter(request) == Group.FAILED else ""
+
+
 def _position(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 9 else None
 
 
-def _batch_context(batch: Batch, *, group: str, q: str) -> dict[str, Any]:
+def _batch_context(batch: Batch, *, group: str, cause: str, q: str) -> dict[str, Any]:
     """What the page and its live fragment both show of a batch."""
     progress = selectors.progress(batch)
     counts = progress.counts
     held = list(selectors.held_accounts(batch)) if counts.held else []
+    causes = listings.causes(batch) if progress.needs_attention else []
     sentence = sentences.status_sentence(batch, progress, held)
     tabs = _tabs(batch, progress, group=group, q=q)
     current = next(tab for tab in tabs if tab.is_current)
@@ -174,18 +194,22 @@ def _batch_context(batch: Batch, *, group: str, q: str) -> dict[str, Any]:
         "breakdown": sentences.breakdown(progress),
         "estimate": sentences.sending_estimate(batch, progress),
         "attention": sentences.attention_sentence(progress),
+        "causes": causes,
         "held_accounts": held,
         "tabs": tabs,
         "current": current,
         "matching": current.count,
-        "live_url": _with(reverse("batches:batch_live", args=[batch.public_id]), state=group, q=q),
+        "live_url": _with(reverse("batches:batch_live", args=[batch.public_id]), state=group, cause=cause, q=q),
         "group": group,
+        "cause": cause,
         "q": q,
         "is_live": progress.state not in wording.ENDED_STATES,
         # A batch of 100,000 takes about 0.2 s to count, so large ones are asked less often.
         "poll_seconds": 2 if counts.total <= 5000 else 5,
         "summary_revision": listings.digest(progress, sentence),
-        "notices_revision": listings.digest(progress.attention_count, [account.pk for account in held]),
+        "notices_revision": listings.digest(
+            causes, [(account.pk, account.hold_reason, account.hold_words) for account in held]
+        ),
     }
 
 

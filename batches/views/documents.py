@@ -70,13 +70,17 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
     return {
         "document": document,
         "history": history,
-        "badge": wording.JOB_BADGES[job.state],
+        "badge": history.chosen.badge,
+        "held_accounts": [job.account] if history.chosen.is_held else [],
+        "failure_label": wording.FAILURE_LABELS.get(job.failure_class, ""),
         "what_to_do": wording.WHAT_TO_DO.get(job.failure_class, ""),
         "may_reveal": may_write(request.user, document.workspace),
         "is_live": not history.is_at_rest,
         "poll_seconds": 2,
         "live_url": f"{reverse('batches:document_live', args=[document.public_id])}?version={history.version.number}",
-        "summary_revision": listings.digest(job.state, job.state_changed_at, len(history.timeline), job.account.health),
+        "summary_revision": listings.digest(
+            job.state, job.state_changed_at, len(history.timeline), job.account.health, job.account.hold_words
+        ),
     }
 
 

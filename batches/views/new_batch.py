@@ -6,6 +6,7 @@ Between the steps the file lies in the store, since the next request may reach a
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any, BinaryIO, cast
 
 from django.conf import settings
@@ -19,7 +20,7 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods, require_POST
 
-from batches import selectors, sentences, storage
+from batches import filenames, selectors, sentences, storage
 from batches.engine import intake
 from batches.engine.errors import IntakeRefused
 from batches.forms import NewBatchForm, too_large_words
@@ -101,8 +102,7 @@ def _check(
 
 
 def _checked(draft: Draft, check: intake.Check) -> Draft:
-    facts = {"upload_sha256": check.manifest.upload_sha256, "renders": check.plan.render_count}
-    return Draft(**(vars(draft) | facts))
+    return replace(draft, upload_sha256=check.manifest.upload_sha256, renders=check.plan.render_count)
 
 
 def _report(
@@ -123,7 +123,10 @@ def _report(
         "errors": errors,
         "errors_have_rows": any(problem["rows"] for problem in errors),
         "warnings": problems.presented(report["warnings"]),
+        "title": draft.name or filenames.batch_name(draft.filename),
         "outcomes": problems.outcomes(report["summary"]),
+        "without_sending": problems.without_sending(report["summary"]),
+        "failed_before": report["summary"].get("attached_failed", 0),
         "workspace": workspace,
         "account": account,
         "can_start": can_start,
@@ -181,7 +184,7 @@ def _start(request: SignedInRequest, draft: Draft, workspace: Workspace, account
                 return _report(request, kept, check.report(), workspace, account, can_start=check.ok, words=words)
             batch = intake.start(
                 check,
-                name=draft.name or draft.filename,
+                name=draft.name or filenames.batch_name(draft.filename),
                 actor=request.user,
                 actor_words=request.user.get_username(),
                 from_where=request.META.get("REMOTE_ADDR", ""),

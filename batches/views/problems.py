@@ -18,7 +18,7 @@ OUTCOMES: Mapping[str, tuple[str, str]] = {
     "changed": ("Changed", "Known id with other content: a new version."),
     "revive": ("Taken up again", "Cancelled before it was ever sent; sent now."),
     "unchanged": ("Unchanged", "Saved or under way already; nothing is sent."),
-    "attached_failed": ("Failed before", "The same content failed before; nothing is sent."),
+    "attached_failed": ("Failed before", "The same content failed before; nothing is sent for it."),
     "attached_deleted": ("Deleted", "Saved before, and its file deleted by retention; nothing is sent."),
     "invalid": ("Invalid", "Cannot be used; see the errors."),
 }
@@ -34,6 +34,12 @@ class Outcome:
 def outcomes(summary: Mapping[str, int]) -> list[Outcome]:
     """The rows of a check by what happens to them; outcomes without rows are left out."""
     return [Outcome(summary[key], *words) for key, words in OUTCOMES.items() if summary.get(key)]
+
+
+def without_sending(summary: Mapping[str, int]) -> str:
+    """What a start that sends nothing would list: `12 saved or under way, 18 failed before`."""
+    words = {"unchanged": "saved or under way", "attached_failed": "failed before", "attached_deleted": "deleted"}
+    return ", ".join(f"{summary[key]:,} {label}" for key, label in words.items() if summary.get(key))
 
 
 def plan_words(summary: Mapping[str, int]) -> str:

@@ -72,7 +72,28 @@ def test_failed_items_stand_by_name_with_reason_and_what_to_do(batch: Batch, ope
     assert "Line 0 is too wide." in section
     assert "and 2 more" in section
     assert "did not bill it" in section
-    assert "nothing is sent again by itself" in section
+    assert "before anything is sent again" in section
+
+
+def test_the_rest_of_a_cause_is_one_step_away(batch: Batch, operator: Client) -> None:
+    for n in range(7):
+        make_job(batch=batch, state=JobState.FAILED, business_id=f"INV-{n}", failure_code="E422")
+    make_job(batch=batch, state=JobState.FAILED, business_id="OTHER", failure_code="E500")
+    more = re.search(r'href="([^"]*)">and 2 more', operator.get(page_of(batch)).text)
+    assert more is not None
+    address = more[1].replace("&amp;", "&")
+    assert address.endswith("#documents")
+    narrowed = operator.get(address).text
+    assert ids(narrowed) == [f"INV-{n}" for n in range(7)]
+    assert "Failed: rendering failed" in narrowed
+    assert 'action="#documents"' in narrowed
+    assert 'name="cause" value="render_failed:E422"' in narrowed
+
+
+def test_a_hold_without_a_full_stop_does_not_run_into_the_advice(batch: Batch, operator: Client) -> None:
+    make_job(batch=batch)
+    ProviderAccount.objects.update(health="held", hold_reason="person", held_at=NOW, hold_words="month end")
+    assert "held by a person. month end." in operator.get(page_of(batch)).text
 
 
 def test_dismissed_failures_are_counted_and_no_longer_listed(batch: Batch, operator: Client) -> None:
@@ -162,7 +183,18 @@ def test_a_search_that_finds_nothing_says_so(batch: Batch, operator: Client) -> 
 
 
 @pytest.mark.parametrize(
-    "query", ["state=%00", "after=-1", "after=%00", "before=99999999999", "state=saved&after=0", "q=%ff"]
+    "query",
+    [
+        "state=%00",
+        "state=failed&cause=%00",
+        "state=failed&cause=x",
+        "cause=x",
+        "after=-1",
+        "after=%00",
+        "before=99999999999",
+        "state=saved&after=0",
+        "q=%ff",
+    ],
 )
 def test_nonsense_in_the_address_breaks_nothing(query: str, batch: Batch, operator: Client) -> None:
     make_job(batch=batch)
@@ -253,6 +285,22 @@ def test_live_counts_what_a_filtered_list_would_gain_or_lose(batch: Batch, opera
 def test_live_bears_nonsense(rows: str, batch: Batch, operator: Client) -> None:
     make_job(batch=batch)
     assert operator.get(f"{page_of(batch)}live/", {"rows": rows}).status_code == 200
+
+
+def test_live_brings_a_new_reason_of_a_hold_and_of_a_failure(batch: Batch, operator: Client) -> None:
+    make_job(batch=batch)
+    failed = make_job(batch=batch, state=JobState.FAILED, failure_words="Too wide.")
+    ProviderAccount.objects.update(health="held", hold_reason="person", held_at=NOW, hold_words="Month end.")
+    before = operator.get(page_of(batch)).text
+    assert 'id="notices"' not in operator.get(f"{page_of(batch)}live/", drawn(before)).text
+    ProviderAccount.objects.update(hold_words="Year end.")
+    answer = operator.get(f"{page_of(batch)}live/", drawn(before)).text
+    assert "Year end." in answer.split('id="notices"')[1]
+    before = operator.get(page_of(batch)).text
+    failed.failure_words = "Too long."
+    failed.save()
+    answer = operator.get(f"{page_of(batch)}live/", drawn(before)).text
+    assert "Too long." in answer.split('id="notices"')[1]
 
 
 def test_large_batches_are_asked_less_often(batch: Batch, operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,25 @@ def test_views_narrow_the_list(workspace: Workspace, operator: Client) -> None:
     assert names(operator.get("/?view=attention").text) == ["failed"]
 
 
+def test_a_batch_on_an_account_that_a_person_must_resume_needs_a_person(workspace: Workspace, operator: Client) -> None:
+    for reason in ("person", "auth", "insufficient_credit", "unreachable"):
+        account = make_account(health="held", hold_reason=reason, held_at=NOW)
+        make_job(batch=make_batch(workspace=workspace, account=account, name=reason))
+    assert set(names(operator.get("/?view=attention").text)) == {"person", "auth", "insufficient_credit"}
+
+
+def test_many_alerts_are_cut_with_a_way_to_the_rest(batch: Batch, operator: Client, admin_client: Client) -> None:
+    for n in range(7):
+        job = make_job(batch=batch, state=JobState.UNKNOWN, business_id=f"INV-{n}")
+        words = f"INV-{n}: Look it up."
+        Alert.objects.create(kind="unknown_outcome", subject=f"job:{job.pk}", job=job, words=words, opened_at=NOW)
+    page = operator.get("/").text
+    assert page.count("Look it up.") == 5
+    assert "INV-6: Look" not in page
+    assert 'href="/?view=attention">and 2 more' in page
+    assert 'href="/admin/batches/alert/?closed_at__isempty=1">and 2 more' in admin_client.get("/").text
+
+
 def test_a_held_account_is_told_with_what_to_do_and_only_to_whom_it_concerns(
     account: ProviderAccount, operator: Client, outsider: Client
 ) -> None:

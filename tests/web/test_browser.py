@@ -98,7 +98,8 @@ def test_from_upload_to_download_without_reloading(page: Page, settings: Any) ->
     for job in jobs[5:]:
         save(job)
     expect(page.locator(".sentence")).to_have_text("All 12 documents are saved.")
-    expect(page.locator("#live")).to_have_text("Ended, so no longer refreshing")
+    expect(page.locator("#live")).to_have_class("live ended")
+    expect(page.get_by_text("Nothing moves any more.")).to_have_count(1)
     expect(page.locator("#head .badge")).to_have_text("Complete")
     assert page.evaluate("window.sameDocument") is True
     with page.expect_download() as downloading:

@@ -13,7 +13,7 @@ from django.test import Client
 
 from batches import storage
 from batches.models import AuditEntry, Batch, Exchange, Job, JobEvent, JobState, ProviderAccount
-from tests.factories import NOW, make_accepted_job, make_job, make_saved_job, make_version
+from tests.factories import NOW, make_accepted_job, make_job, make_saved_job, make_submission, make_version
 from tests.web.stored import store_pdf
 
 
@@ -69,7 +69,72 @@ def test_a_failure_is_told_with_what_to_do(batch: Batch, operator: Client) -> No
 def test_a_held_account_is_told(batch: Batch, operator: Client) -> None:
     job = make_job(batch=batch)
     ProviderAccount.objects.update(health="held", hold_reason="insufficient_credit", held_at=NOW, hold_words="402.")
-    assert "Top the account up" in operator.get(page_of(job)).text
+    page = operator.get(page_of(job)).text
+    assert "Top the account up" in page
+    assert page.split("</h1>")[0].rstrip().endswith("Held</span>")
+
+
+def test_a_document_that_may_have_been_sent_is_not_held(batch: Batch, operator: Client) -> None:
+    job = make_job(batch=batch)
+    make_submission(job=job)
+    ProviderAccount.objects.update(health="held", hold_reason="auth", held_at=NOW, hold_words="401.")
+    page = operator.get(page_of(job)).text
+    assert page.split("</h1>")[0].rstrip().endswith("Waiting</span>")
+    assert "is held" not in page
+
+
+def test_a_held_account_leads_staff_to_the_admin(batch: Batch, operator: Client, admin_client: Client) -> None:
+    job = make_job(batch=batch)
+    ProviderAccount.objects.update(health="held", hold_reason="auth", held_at=NOW, hold_words="401.")
+    link = f"/admin/batches/provideraccount/{job.account_id}/change/"
+    assert link in admin_client.get(page_of(job)).text
+    assert link not in operator.get(page_of(job)).text
+
+
+@pytest.mark.parametrize(
+    ("state", "submission", "words", "may_be_resent"),
+    [
+        (JobState.SUBMITTING, {}, "Being sent", True),
+        (JobState.UNKNOWN, {}, "Not known if it arrived", False),
+        (JobState.PENDING, {"in_doubt": False}, "Did not arrive", False),
+        (JobState.EXPIRED, {"provider_job_id": "p", "accepted_at": NOW}, "Accepted; no PDF came of it", False),
+        (JobState.RENDERED, {"provider_job_id": "p", "accepted_at": NOW}, "Accepted", False),
+        (JobState.FAILED, {"outcome": "render_failed", "closed_at": NOW}, "Rendering failed", False),
+    ],
+)
+def test_a_submission_tells_what_it_came_to(
+    state: str, submission: dict[str, Any], words: str, may_be_resent: bool, batch: Batch, operator: Client
+) -> None:
+    job = make_job(batch=batch, state=state)
+    make_submission(job=job, **submission)
+    section = operator.get(page_of(job)).text.split('id="evidence"')[1].split("</section>")[0]
+    assert f"<dd>{words}</dd>" in section
+    assert ("safe to resend until" in section) is may_be_resent
+
+
+def test_the_timeline_speaks_plainly_and_stores_before_it_saves(batch: Batch, operator: Client) -> None:
+    job = make_saved_job(batch=batch)
+    event(job, -2, "pending", "submitting", reason="intent_committed")
+    exchange(job, -1, "submit", None, error_class="AnswerLost")
+    event(job, 0, "rendered", "saved", reason="stored")
+    job.version.artifact.stored_at = NOW + timedelta(milliseconds=3)
+    job.version.artifact.save()
+    section = operator.get(page_of(job)).text.split('<ol class="timeline">')[1].split("</ol>")[0]
+    assert "About to be sent." in section
+    assert "no answer came back" in section
+    assert "AnswerLost" not in section
+    assert section.index("Stored and checked") < section.index("<strong>Saved</strong>")
+
+
+def test_an_expired_file_has_one_name(batch: Batch, operator: Client) -> None:
+    page = operator.get(page_of(make_job(batch=batch, state=JobState.EXPIRED))).text
+    assert (
+        page.count("Expired at the provider</strong>")
+        + page.count("Expired at the provider</span>")
+        + page.count("Expired at the provider.")
+        == 2
+    )
+    assert "Link expired" not in page
 
 
 def test_versions_are_listed_and_each_opens(batch: Batch, operator: Client) -> None:

@@ -17,7 +17,7 @@ from django.test import Client
 
 from batches.models import AuditEntry, Batch, DocumentVersion, Job, JobState, Membership, ProviderAccount, Workspace
 from batches.views import drafts
-from tests.factories import make_account, make_workspace
+from tests.factories import make_account, make_submission, make_workspace
 from tests.web.conftest import CASES, make_member, signed_in
 
 ROWS = [{"id": f"INV-{n}", "html_content": f"<h1>Invoice {n}</h1>"} for n in (1, 2, 3)]
@@ -53,7 +53,7 @@ def test_start_makes_the_batch_and_leads_to_it(
     batch = Batch.objects.get()
     assert answer.status_code == 302
     assert answer["Location"] == f"/batches/{batch.public_id}/"
-    assert (batch.name, batch.created_by) == ("march.json", okoye)
+    assert (batch.name, batch.created_by) == ("march", okoye)
     assert Job.objects.filter(state=JobState.PENDING).count() == 3
     assert stored_uploads(artifact_folder) == []
     assert AuditEntry.objects.get(action="start_batch").actor == okoye
@@ -294,3 +294,36 @@ def test_a_store_that_is_away_is_told_and_nothing_is_lost(
     page = upload(ROWS)
     assert page.status_code == 503
     assert "could not be stored" in page.text
+
+
+def test_what_failed_before_is_said_loudly_and_starting_is_no_cure(
+    upload: Callable[..., Any], operator: Client
+) -> None:
+    operator.post("/new/start/", {"draft": draft_of(upload(ROWS))})
+    jobs = list(Job.objects.order_by("pk"))
+    for job in jobs:
+        make_submission(job=job)
+    Job.objects.filter(pk=jobs[0].pk).update(state=JobState.SAVED)
+    Job.objects.exclude(pk=jobs[0].pk).update(state=JobState.FAILED, failure_class="render_failed")
+    page = upload(ROWS).text
+    assert "2 failed before</h2>" in page
+    assert "Nothing is sent for them" in page
+    button = page.split('data-busy="Starting…"')
+    assert button[0].endswith('<button type="submit" class="btn big" ')
+    assert button[1].startswith(">List them without sending: 1 saved or under way, 2 failed before<")
+
+
+def test_the_sample_manifest_of_the_page_is_one(upload: Callable[..., Any], operator: Client) -> None:
+    sample = re.search(r"<pre><code>(.*?)</code></pre>", operator.get("/new/").text, re.S)
+    assert sample is not None
+    page = upload(html.unescape(sample[1]).encode(), name="manifest.json")
+    assert page.status_code == 200
+    assert page.text.count("manifest.json</span>") == 1
+    assert "Start 2 documents" in page.text
+
+
+def test_form_and_started_batch_name_the_choice_alike(upload: Callable[..., Any], operator: Client) -> None:
+    words = "Refuse the rows and start nothing"
+    assert words in operator.get("/new/").text
+    started = operator.post("/new/start/", {"draft": draft_of(upload(ROWS))})
+    assert words in operator.get(started["Location"]).text

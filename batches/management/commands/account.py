@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from batches import results, selectors, wording
+from batches import results, selectors, sentences, wording
 from batches.engine import audit, health
 from batches.management import account_settings, choosing
+from batches.management.readiness import DatabaseCommand
 from batches.models import AccountHealth, HoldReason, ProviderAccount
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Show a provider account, hold or resume it, or change its limits."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -82,10 +83,12 @@ class Command(BaseCommand):
         facts = _facts(account)
         if account.health == AccountHealth.HELD:
             label = HoldReason(account.hold_reason).label
-            self.stdout.write(f"{account.slug}: held since {facts['held_at']} ({label}). {account.hold_words}")
+            self.stdout.write(
+                f"{account.slug}: held since {facts['held_at']} ({label}). {wording.sentence(account.hold_words)}"
+            )
             self.stdout.write(wording.HOLD_WHAT_TO_DO[account.hold_reason])
         else:
-            self.stdout.write(f"{account.slug}: open, {wording.pace(account.submit_interval_ms)}")
+            self.stdout.write(f"{account.slug}: open, {wording.pace(sentences.interval_ms(account))}")
         for key, value in facts.items():
             self.stdout.write(f"  {key:<26}{value if value not in (None, '') else '-'}")
 
@@ -115,7 +118,6 @@ def _facts(account: ProviderAccount) -> dict[str, Any]:
         "key_retention_seconds": account.key_retention_seconds,
         "key_retention_source": account.key_retention_source,
         "download_hosts": account.download_hosts,
-        "delete_remote_after_save": account.delete_remote_after_save,
         "price_per_job": str(account.price_per_job) if account.price_per_job is not None else None,
         "price_currency": account.price_currency,
         "has_api_key": selectors.is_set(account, "api_key"),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from batches import selectors, tokens
 from batches.engine import audit
 from batches.management import choosing
+from batches.management.readiness import DatabaseCommand
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Make a token that lets a script read the batches of one workspace. It is printed once."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -49,7 +51,7 @@ class Command(BaseCommand):
 
 
 def _days(text: str) -> int:
-    days = int(text)
+    days = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
     if not 1 <= days <= 3650:
-        raise ValueError(text)
+        raise ArgumentTypeError(f"{text!r} is no number of days; give 1 to 3650.")
     return days

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from batches import selectors
 from batches.management import choosing, tables
+from batches.management.readiness import DatabaseCommand
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Show a batch: its state, its counters and what became of each document. Exits 0 in any state."
 
     def add_arguments(self, parser: CommandParser) -> None:

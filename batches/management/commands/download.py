@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
 from batches import archives, storage
 from batches.engine import audit
 from batches.management import choosing
+from batches.management.readiness import DatabaseCommand
 from batches.models import Batch
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Write the ZIP of what is saved. It appears under its name only when it is whole."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -27,6 +28,10 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         batch, out = choosing.batch(options["id"]), options["out"]
         now = timezone.now()
+        if not out.parent.is_dir():
+            raise choosing.refusal(f"There is no folder {out.parent}; make it first, or write to another place.")
+        if out.is_dir():
+            raise choosing.refusal(f"{out} is a folder; give the name of the file, such as {out / 'documents.zip'}.")
         try:
             archive = archives.build(batch, store=storage.open_store(settings.STORAGE_URL), now=now)
             _write(archive, out)
@@ -35,7 +40,7 @@ class Command(BaseCommand):
         except (archives.ArchiveBroken, storage.StoreError) as error:
             raise CommandError(str(error)) from error
         except OSError as error:
-            raise CommandError(f"{out} cannot be written ({error.strerror}).") from error
+            raise choosing.refusal(f"{out} cannot be written ({error.strerror}).") from error
         self._record(batch, archive, now=now)
         note = " (PARTIAL: manifest.csv says why the others are missing)" if archive.is_partial else ""
         self.stdout.write(f"{out}: {archive.document_count:,} of {archive.row_count:,} documents{note}")

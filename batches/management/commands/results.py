@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from batches import results
 from batches.management import choosing
+from batches.management.readiness import DatabaseCommand
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Print the result manifest of a batch: one line per manifest row, whatever became of it."
 
     def add_arguments(self, parser: CommandParser) -> None:

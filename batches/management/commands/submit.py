@@ -11,16 +11,18 @@ import secrets
 import sys
 import threading
 import time
+from argparse import ArgumentTypeError
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
-from batches import selectors, storage, wording
+from batches import filenames, selectors, storage, wording
 from batches.engine import intake
 from batches.engine.errors import IntakeRefused
 from batches.management import choosing, refusals, tables
+from batches.management.readiness import DatabaseCommand
 from batches.manifests import ManifestRefused, from_path
 from batches.models import Batch, ConflictPolicy
 from batches.wording import BatchState
@@ -32,17 +34,21 @@ EXIT_CODES = {
     BatchState.FAILED: 4,
 }
 STILL_RUNNING = 5
+WAIT_SECONDS = 3600.0
+LONGEST_WAIT_SECONDS = 30 * 86400
 LOOK_EVERY_SECONDS = 0.25
 #: A huge batch takes its time to count; looking takes at most a fifth of the waiting.
 LOOK_SHARE = 4
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Hand over a manifest: a JSON or JSONL file, a ZIP with its files, or a folder."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", metavar="FILE|FOLDER")
-        parser.add_argument("--name", help="What people call the batch; the file's name if not given.")
+        parser.add_argument(
+            "--name", help="What people call the batch; the file's name without its ending if not given."
+        )
         parser.add_argument("--account", metavar="SLUG", help="The provider account; the default one if not given.")
         parser.add_argument("--workspace", metavar="SLUG")
         parser.add_argument(
@@ -52,16 +58,24 @@ class Command(BaseCommand):
             help="What to do with an id that is known with other content.",
         )
         parser.add_argument("--wait", action="store_true", help="Return when the batch has ended.")
-        parser.add_argument("--timeout", type=_seconds, default=3600.0, metavar="S", help="Longest wait, in seconds.")
+        parser.add_argument(
+            "--timeout",
+            type=_seconds,
+            metavar="S",
+            help=f"Longest wait, in seconds, with --wait; {WAIT_SECONDS:g} if not given.",
+        )
         parser.add_argument("--confirm", action="store_true", help="Start although the check asks for a confirmation.")
         parser.add_argument("--creation-key", metavar="KEY", help="The same key never makes a second batch.")
         parser.add_argument("--json", action="store_true", help="Print the batch as one JSON document.")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["timeout"] is not None and not options["wait"]:
+            raise choosing.refusal("--timeout says how long --wait waits; give --wait as well, or leave it out.")
+        timeout = WAIT_SECONDS if options["timeout"] is None else options["timeout"]
         batch = self._started(options)
         if not options["json"]:
             self._say_started(batch)
-        progress = self._ended(batch, options["timeout"]) if options["wait"] else selectors.progress(batch)
+        progress = self._ended(batch, timeout) if options["wait"] else selectors.progress(batch)
         if options["json"]:
             self.stdout.write(json.dumps(selectors.batch_json(batch), ensure_ascii=False, indent=2))
         elif options["wait"]:
@@ -89,7 +103,7 @@ class Command(BaseCommand):
             try:
                 return intake.start(
                     check,
-                    name=options["name"] or check.manifest.filename,
+                    name=options["name"] or filenames.batch_name(check.manifest.filename),
                     actor=None,
                     actor_words=choosing.actor_words(),
                     from_where=choosing.FROM_WHERE,
@@ -112,10 +126,17 @@ class Command(BaseCommand):
         counts = selectors.batch_counts(batch)
         self.stdout.write(batch.public_id)
         if counts.saved:
-            self.stdout.write(f"{counts.saved} already saved")
+            self.stdout.write(f"{counts.saved:,} already saved")
+        if counts.failed:
+            its = "it" if counts.failed == 1 else "them"
+            self.stdout.write(f"{counts.failed:,} failed before: nothing is sent for {its}")
         waiting = counts.in_progress + counts.held
         if waiting:
-            held = f" (account {batch.account.slug} is held: {batch.account.hold_words})" if counts.held else ""
+            held = (
+                f" (account {batch.account.slug} is held: {wording.sentence(batch.account.hold_words)})"
+                if counts.held
+                else ""
+            )
             self.stdout.write(f"{wording.documents(waiting)} to go{held}")
 
     def _ended(self, batch: Batch, timeout: float) -> selectors.Progress:
@@ -132,13 +153,16 @@ class Command(BaseCommand):
                 held_said = True
                 for account in selectors.held_accounts(batch):
                     what = wording.HOLD_WHAT_TO_DO[account.hold_reason]
-                    self.stderr.write(f"Account {account.slug} is held: {account.hold_words} {what}")
+                    self.stderr.write(f"Account {account.slug} is held: {wording.sentence(account.hold_words)} {what}")
             pause = max(LOOK_EVERY_SECONDS, LOOK_SHARE * (time.monotonic() - begun))
             never.wait(min(pause, max(0.0, until - time.monotonic())))
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 <= seconds <= 30 * 86400:
-        raise ValueError(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= LONGEST_WAIT_SECONDS:
+        raise ArgumentTypeError(f"{text!r} is no length of time; give seconds from 0 to {LONGEST_WAIT_SECONDS}.")
     return seconds
