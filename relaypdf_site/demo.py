@@ -113,7 +113,8 @@ def _up(folder: Path, env: dict[str, str], port: int | None) -> NoReturn:
     user, _, password = login.read_text("utf-8").strip().partition(" ") if login.exists() else (FIRST_USER, "", "")
     sys.stdout.write(
         f"Sign in as {user} with {password or 'your password'}; the address follows when all is up.\n"
-        f"Data, the log-in and PDFs are in {_shown(folder)}. Ctrl-C stops everything.\n\n"
+        f"Data, the log-in and PDFs are in {_shown(folder)}. Ctrl-C stops everything.\n"
+        f"For commands beside it, in another shell: export DATA_DIR={_shown(folder)}\n\n"
     )
     sys.stdout.flush()
     os.chdir(REPOSITORY)

@@ -88,7 +88,7 @@ CLUSTER_WORKERS = env.whole("CLUSTER_WORKERS", 4, least=1, most=64)
 # How long running tasks may take to end after a stop before they are killed, and how long the cluster's inner loop may
 # stand still before it is taken for stuck (longer than SQLite's busy timeout, which it may meet). Seconds.
 CLUSTER_DRAIN_SECONDS = env.number("CLUSTER_DRAIN_SECONDS", 30, least=1, most=600)
-CLUSTER_HEARTBEAT_SECONDS = env.number("CLUSTER_HEARTBEAT_SECONDS", 60, least=2, most=3600)
+CLUSTER_HEARTBEAT_SECONDS = env.number("CLUSTER_HEARTBEAT_SECONDS", 90, least=2, most=3600)
 Q_CLUSTER = {
     "name": "relaypdf",
     "orm": "default",

@@ -7,6 +7,7 @@ step writes the same object again and has no second effect; the mark is a compar
 from __future__ import annotations
 
 import hashlib
+import logging
 import random
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -18,10 +19,12 @@ from batches.engine import polling, retries
 from batches.engine.changes import AccountEffect, ArtifactFacts, Change, moving
 from batches.engine.claims import Claim
 from batches.engine.pdfcheck import PdfChecker
-from batches.models import FailureClass, HoldReason, JobState, SubmissionOutcome
+from batches.models import AlertKind, FailureClass, HoldReason, JobState, SubmissionOutcome
 from batches.providers import errors
 from batches.providers.base import Downloaded, ExchangeFacts, JobPhase, Provider, ResultRef
 from batches.storage import ArtifactStore, StoreError, artifact_key
+
+log = logging.getLogger(__name__)
 
 #: `%PDF-` stands at the start and `%%EOF` this near the end.
 TAIL_BYTES = 2048
@@ -223,12 +226,17 @@ def judge_not_collected(claim: Claim, missed: NotCollected, *, now: datetime, rn
     # A store that is full, or a provider that is away for a while, is not asked every second.
     patient = missed.kind == "store" or (now - claim.state_changed_at).total_seconds() > 60
     tries = fetches + (5 if patient else 1)
+    alert = None
+    if missed.kind == "store":
+        log.warning("the PDF of job %s cannot be stored: %s", claim.job_id, missed.words)
+        alert = (AlertKind.STORE, f"{claim.business_id}: {missed.words} Its PDF waits at the provider meanwhile.")
     wait = max(retries.backoff(tries, rng), timedelta(seconds=missed.retry_after or 0))
     return Change(
         claim=claim,
         at=now,
         job_fields={"fetch_count": fetches, "due_at": min(now + wait, max(link_dies_at(claim), now))},
         exchanges=exchanges,
+        alert=alert,
         effect=AccountEffect(hold=HoldReason.AUTH, words=missed.words) if missed.unauthorized else AccountEffect(),
     )
 

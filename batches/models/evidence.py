@@ -50,6 +50,7 @@ class AlertKind(models.TextChoices):
     DEADLINE_EXCEEDED = "deadline_exceeded", "Deadline passed"
     UNKNOWN_OUTCOME = "unknown_outcome", "Not known if accepted"
     SURPLUS = "surplus", "Billed more than once"
+    STORE = "store", "Store trouble"
     INTERNAL = "internal", "Internal error"
 
 
