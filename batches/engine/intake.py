@@ -221,17 +221,21 @@ def _write(batch: Batch, checked: Check, starter: Starter, *, now: datetime) -> 
         sending = [planned for planned in chunk if planned.action in (Action.NEW, Action.CHANGED)]
         _make_versions(batch, sending, documents, starter, now=now)
         versions = _versions(documents.values())
+        _make_jobs(batch, sending, documents, versions, now=now)
         _revive([planned for planned in chunk if planned.action is Action.REVIVE], documents, versions, batch, now=now)
-        BatchItem.objects.bulk_create(
-            BatchItem(
-                batch=batch,
-                position=planned.row.position,
-                document=documents[planned.row.business_id],
-                version_id=versions[documents[planned.row.business_id].pk, planned.version_number],
-                original_row=dict(planned.row.original),
-                intake_outcome=planned.action.value,
-            )
-            for planned in chunk
+        bulk.insert(
+            BatchItem,
+            [
+                {
+                    "batch": batch.pk,
+                    "position": planned.row.position,
+                    "document": documents[planned.row.business_id],
+                    "version": versions[documents[planned.row.business_id], planned.version_number],
+                    "original_row": dict(planned.row.original),
+                    "intake_outcome": planned.action.value,
+                }
+                for planned in chunk
+            ],
         )
     audit.record(
         "start_batch",
@@ -248,80 +252,98 @@ def _write(batch: Batch, checked: Check, starter: Starter, *, now: datetime) -> 
 
 
 def _make_documents(batch: Batch, planned_rows: Sequence[manifests.PlannedRow], *, now: datetime) -> None:
-    Document.objects.bulk_create(
-        Document(
-            workspace=batch.workspace,
-            public_id=keys.public_id("doc"),
-            business_id=planned.row.business_id,
-            created_at=now,
-        )
-        for planned in planned_rows
+    bulk.insert(
+        Document,
+        [
+            {
+                "workspace": batch.workspace_id,
+                "public_id": keys.public_id("doc"),
+                "business_id": planned.row.business_id,
+                "created_at": now,
+            }
+            for planned in planned_rows
+        ],
     )
 
 
-def _documents(workspace: Workspace, business_ids: Sequence[str]) -> dict[str, Document]:
+def _documents(workspace: Workspace, business_ids: Sequence[str]) -> dict[str, int]:
+    """Document ids by business id."""
     rows = Document.objects.filter(workspace=workspace, business_id__in=business_ids)
-    return {document.business_id: document for document in rows}
+    return dict(rows.values_list("business_id", "pk"))
 
 
-def _versions(documents: Iterable[Document]) -> dict[tuple[int, int], int]:
+def _versions(document_ids: Iterable[int]) -> dict[tuple[int, int], int]:
     """Version ids by document id and number."""
-    rows = DocumentVersion.objects.filter(document__in=list(documents)).values_list("document_id", "number", "pk")
+    rows = DocumentVersion.objects.filter(document__in=list(document_ids)).values_list("document_id", "number", "pk")
     return {(document_id, number): pk for document_id, number, pk in rows}
 
 
 def _make_versions(
     batch: Batch,
     planned_rows: Sequence[manifests.PlannedRow],
-    documents: Mapping[str, Document],
+    documents: Mapping[str, int],
     starter: Starter,
     *,
     now: datetime,
 ) -> None:
-    """The new versions with their jobs; each becomes its document's current one."""
-    versions = DocumentVersion.objects.bulk_create(
-        _version(batch, planned, documents[planned.row.business_id], starter, now=now) for planned in planned_rows
+    bulk.insert(
+        DocumentVersion,
+        [_version(batch, planned, documents[planned.row.business_id], starter, now=now) for planned in planned_rows],
     )
-    Job.objects.bulk_create(
-        Job(version=version, account=batch.account, due_at=now, created_at=now, state_changed_at=now)
-        for version in versions
-    )
-    if versions:
-        current = [{"pk": version.document_id, "current_version": version.pk} for version in versions]
-        bulk.guarded_update(Document, current)
 
 
 def _version(
-    batch: Batch, planned: manifests.PlannedRow, document: Document, starter: Starter, *, now: datetime
-) -> DocumentVersion:
+    batch: Batch, planned: manifests.PlannedRow, document_id: int, starter: Starter, *, now: datetime
+) -> dict[str, Any]:
     row = planned.row
     is_large = row.text_bytes > ENGINE.inline_bytes_most
-    return DocumentVersion(
-        document=document,
-        number=planned.version_number,
-        kind=row.kind,
-        input_inline=None if is_large else row.text().encode(),
-        input_key=input_key(batch.workspace.slug, row.business_id, row.input_sha256) if is_large else None,
-        input_sha256=row.input_sha256,
-        input_bytes=row.text_bytes,
-        filename=row.filename,
-        options=dict(row.options),
-        reason="" if planned.action is Action.NEW else f"New content in {batch.manifest_name}"[:200],
-        created_by=starter.actor,
-        created_at=now,
-    )
+    return {
+        "document": document_id,
+        "number": planned.version_number,
+        "kind": row.kind,
+        "input_inline": None if is_large else row.text().encode(),
+        "input_key": input_key(batch.workspace.slug, row.business_id, row.input_sha256) if is_large else None,
+        "input_sha256": row.input_sha256,
+        "input_bytes": row.text_bytes,
+        "filename": row.filename,
+        "options": dict(row.options),
+        "reason": "" if planned.action is Action.NEW else f"New content in {batch.manifest_name}"[:200],
+        "created_by": starter.actor.pk if starter.actor else None,
+        "created_at": now,
+    }
+
+
+def _make_jobs(
+    batch: Batch,
+    planned_rows: Sequence[manifests.PlannedRow],
+    documents: Mapping[str, int],
+    versions: Mapping[tuple[int, int], int],
+    *,
+    now: datetime,
+) -> None:
+    """The new versions' jobs; each version becomes its document's current one."""
+    made = [
+        (document_id, versions[document_id, planned.version_number])
+        for planned in planned_rows
+        for document_id in [documents[planned.row.business_id]]
+    ]
+    times = {"due_at": now, "created_at": now, "state_changed_at": now}
+    bulk.insert(Job, [{"version": version_id, "account": batch.account_id, **times} for _document, version_id in made])
+    if made:
+        current = [{"pk": document_id, "current_version": version_id} for document_id, version_id in made]
+        bulk.guarded_update(Document, current)
 
 
 def _revive(
     planned_rows: Sequence[manifests.PlannedRow],
-    documents: Mapping[str, Document],
+    documents: Mapping[str, int],
     versions: Mapping[tuple[int, int], int],
     batch: Batch,
     *,
     now: datetime,
 ) -> None:
     """Versions that were cancelled before they were ever sent are sent now, at this batch's account."""
-    version_ids = [versions[documents[planned.row.business_id].pk, planned.version_number] for planned in planned_rows]
+    version_ids = [versions[documents[planned.row.business_id], planned.version_number] for planned in planned_rows]
     cancelled = Job.objects.filter(version_id__in=version_ids, state=JobState.CANCELLED).filter(
         ~Q(submissions__isnull=False)
     )
