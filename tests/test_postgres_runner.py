@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,6 +81,7 @@ def test_a_killed_runner_leaves_no_server(tmp_path: Path) -> None:
     running.kill()
     running.communicate(timeout=60)
     eventually(lambda: not servers_in(folder), "the server's end")
+    shutil.rmtree(folder)  # a killed runner cannot; nothing else is left of it
     for process in command:
         eventually(lambda process=process: not process.is_running(), "the command's end")  # type: ignore[misc] # bound now
 
