@@ -71,8 +71,10 @@ def _event_entry(event: JobEvent) -> Entry:
 
 
 def _exchange_entry(exchange: Exchange) -> Entry:
+    took = f" in {exchange.duration_ms:,} ms"
     if exchange.status is None:
         answer, colour = _error(exchange.error_class) or "no answer", "failed"
+        took = f", after {exchange.duration_ms:,} ms"
     else:
         answer, colour = f"HTTP {exchange.status}", "failed" if exchange.status >= 400 else "waiting"
         if exchange.error_class:
@@ -82,7 +84,7 @@ def _exchange_entry(exchange: Exchange) -> Entry:
         "request",
         ExchangeKind(exchange.kind).label,
         colour,
-        f"{answer} in {exchange.duration_ms:,} ms" if exchange.kind != ExchangeKind.POLL else answer,
+        answer if exchange.kind == ExchangeKind.POLL else f"{answer}{took}",
     )
 
 

@@ -122,8 +122,8 @@ WHAT_TO_DO: Mapping[str, str] = {
         "that is billed in addition."
     ),
     FailureClass.UNKNOWN_OUTCOME: (
-        "Look at the provider, by the time of sending, before anything is sent again: "
-        "a new version may be billed in addition."
+        "Search the provider's own record around the time of sending before anything is sent again. If it is not "
+        "there, give the document a new id, or change its content and choose “Make new versions”."
     ),
     FailureClass.INTERNAL: (
         f"Our own software failed here; the log has the details. Report it. After the fix: {_RENDER_AGAIN[0].lower()}"

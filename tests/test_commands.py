@@ -481,6 +481,24 @@ def test_batch_says_held_for_what_waits_on_a_held_account(batch: Batch) -> None:
     make_accepted_job(batch=batch, business_id="INV-2")
     ProviderAccount.objects.update(health="held", hold_reason="person", held_at=NOW, hold_words="month end")
     lines = run("batch", batch.public_id)[1].splitlines()
+    assert lines[2].endswith(" is held: month end. Resume the account when it may go on.")
     table = lines[lines.index("") + 1 :]
     assert table[0].startswith("row (from 0)  id")
     assert [line.split()[3] for line in table[1:]] == ["Held", "Rendering"]
+
+
+@pytest.mark.usefixtures("default_workspace", "sandbox")
+def test_an_empty_folder_and_a_spreadsheet_are_told_what_to_do(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    code, _, err = run("submit", str(empty))
+    assert code == 2
+    assert "is empty." in err
+    assert "Put a manifest.json (or manifest.jsonl) into it" in err
+    book = tmp_path / "Invoices.XLSX"
+    with zipfile.ZipFile(book, "w") as archive:
+        archive.writestr("xl/workbook.xml", "<x/>")
+    code, out, _ = run("submit", str(book), "--json")
+    answer = json.loads(out)
+    assert (code, answer["errors"][0]["code"]) == (2, "wrong_file_type")
+    assert "save it as .json" in answer["errors"][0]["fix"]

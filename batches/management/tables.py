@@ -19,6 +19,9 @@ def write_batch(out: OutputWrapper, batch: Batch) -> None:
     progress = selectors.progress(batch)
     out.write(f"{batch.public_id}  {printable(batch.name)}")
     out.write(wording.BATCH_BADGES[progress.state].label + ": " + counters(progress.counts))
+    for account in selectors.held_accounts(batch) if progress.counts.held else ():
+        what = wording.HOLD_WHAT_TO_DO[account.hold_reason]
+        out.write(f"Account {account.slug} is held: {printable(wording.sentence(account.hold_words))} {what}")
     out.write("")
     held = _held_positions(batch) if progress.counts.held else frozenset()
     rows = (

@@ -93,7 +93,7 @@ def test_the_rest_of_a_cause_is_one_step_away(batch: Batch, operator: Client) ->
 def test_a_hold_without_a_full_stop_does_not_run_into_the_advice(batch: Batch, operator: Client) -> None:
     make_job(batch=batch)
     ProviderAccount.objects.update(health="held", hold_reason="person", held_at=NOW, hold_words="month end")
-    assert "held by a person. month end." in operator.get(page_of(batch)).text
+    assert "(held by a person): month end.</p>" in operator.get(page_of(batch)).text
 
 
 def test_dismissed_failures_are_counted_and_no_longer_listed(batch: Batch, operator: Client) -> None:

@@ -85,7 +85,7 @@ def test_from_upload_to_download_without_reloading(page: Page, settings: Any) ->
     page.click("text=Check the file")
     page.click("text=Start 12 documents")
     page.wait_for_url("**/batches/*/")
-    expect(page.locator(".sentence")).to_contain_text("12 waiting for their turn")
+    expect(page.locator(".sentence")).to_contain_text("Waiting for their turn: 12 documents")
     page.evaluate("window.sameDocument = true")
     jobs = list(Job.objects.order_by("pk").select_related("version"))
     for job in jobs[:5]:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from argparse import ArgumentTypeError
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -23,7 +24,7 @@ from batches.engine import intake
 from batches.engine.errors import IntakeRefused
 from batches.management import choosing, refusals, tables
 from batches.management.readiness import DatabaseCommand
-from batches.manifests import ManifestRefused, from_path
+from batches.manifests import Code, ManifestRefused, from_path
 from batches.models import Batch, ConflictPolicy
 from batches.wording import BatchState
 
@@ -36,6 +37,7 @@ EXIT_CODES = {
 STILL_RUNNING = 5
 WAIT_SECONDS = 3600.0
 LONGEST_WAIT_SECONDS = 30 * 86400
+SPREADSHEETS = frozenset({".xlsx", ".xlsm", ".xls", ".ods", ".numbers"})
 LOOK_EVERY_SECONDS = 0.25
 #: A huge batch takes its time to count; looking takes at most a fifth of the waiting.
 LOOK_SHARE = 4
@@ -89,6 +91,7 @@ class Command(DatabaseCommand):
         workspace = choosing.workspace(options["workspace"])
         account = choosing.account_for(workspace, options["account"])
         try:
+            _refuse_what_is_no_manifest(Path(options["file"]))
             check = intake.check(
                 from_path(options["file"]), workspace=workspace, account=account, on_conflict=options["on_conflict"]
             )
@@ -156,6 +159,26 @@ class Command(DatabaseCommand):
                     self.stderr.write(f"Account {account.slug} is held: {wording.sentence(account.hold_words)} {what}")
             pause = max(LOOK_EVERY_SECONDS, LOOK_SHARE * (time.monotonic() - begun))
             never.wait(min(pause, max(0.0, until - time.monotonic())))
+
+
+def _refuse_what_is_no_manifest(path: Path) -> None:
+    """Raises `ManifestRefused` for what the check could only call by other names: an empty folder, a spreadsheet."""
+    try:
+        is_empty = path.is_dir() and not any(path.iterdir())
+    except OSError:  # the check says why it cannot be read
+        return
+    if is_empty:
+        raise ManifestRefused(
+            Code.NO_MANIFEST,
+            f"The folder {path} is empty.",
+            "Put a manifest.json (or manifest.jsonl) into it, beside the files that it names.",
+        )
+    if path.suffix.lower() in SPREADSHEETS and path.is_file():
+        raise ManifestRefused(
+            Code.WRONG_FILE_TYPE,
+            f"{path.name} is a spreadsheet; rows are read from JSON only.",
+            'Write each row as an object, as in [{"id": "INV-1", "html": "<h1>Invoice 1</h1>"}], and save it as .json.',
+        )
 
 
 def _seconds(text: str) -> float:
