@@ -398,7 +398,6 @@ class WebhookEventAdmin(MaskedProviderJob):
 class AlertAdmin(Evidence):
     list_display = ("opened_at", "kind", "subject", "words", "closed_at")
     list_filter = ("kind", ("closed_at", admin.EmptyFieldListFilter))
-    list_select_related = ("batch__workspace", "job__version__document__workspace")
     search_fields = ("subject", "words")
     actions = ("close",)
 

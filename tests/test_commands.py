@@ -16,7 +16,6 @@ from django.core.management.base import CommandError
 from django.db import OperationalError
 
 from batches import tokens
-from batches.management import readiness
 from batches.models import ApiToken, AuditEntry, Batch, Job, JobState, Membership, ProviderAccount
 from tests.factories import (
     NOW,
@@ -401,7 +400,9 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_an_unmigrated_database_is_one_sentence(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readiness.MigrationExecutor, "migration_plan", lambda *_: ["batches.0001_initial"])
+    monkeypatch.setattr(
+        "django.db.migrations.executor.MigrationExecutor.migration_plan", lambda *_: ["batches.0001_initial"]
+    )
     assert run(*command) == (2, "", "This database is not ready; run `manage.py bootstrap` first.")
 
 
@@ -410,7 +411,7 @@ def test_an_absent_database_is_one_sentence(command: tuple[str, ...], monkeypatc
     def refuse(connection: Any) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(readiness, "MigrationExecutor", refuse)
+    monkeypatch.setattr("batches.management.readiness.MigrationExecutor", refuse)
     code, out, err = run(*command)
     assert (code, out) == (2, "")
     assert err == "The database does not answer; look at DATABASE_URL. It said: connection refused"

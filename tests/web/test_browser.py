@@ -270,6 +270,17 @@ def varied(workspace: Workspace, account: ProviderAccount) -> Batch:
     return batch
 
 
+KNOWN = b'[{"id": "KNOWN", "html_content": "<p>1</p>"}]'
+
+
+def hand_over(page: Page, content: bytes) -> None:
+    page.goto("/new/")
+    page.click(".sample summary")
+    page.set_input_files("#id_file", files=[{"name": "known.json", "mimeType": "application/json", "buffer": content}])
+    page.click("text=Check the file")
+    page.wait_for_selector(".start")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [chrome.WIDE, chrome.NARROW], ids=["1280", "390"])
 def test_every_page_fits_is_readable_and_names_its_controls(
@@ -299,6 +310,16 @@ def test_every_page_fits_is_readable_and_names_its_controls(
         page.set_input_files("#id_file", files=[{"name": "bad.json", "mimeType": "application/json", "buffer": bad}])
         page.click("text=Check the file")
         page.wait_for_selector(".problem")
+        check()
+        hand_over(page, KNOWN)
+        check()
+        page.click("text=Start 1 document")
+        page.wait_for_url("**/batches/*/")
+        known = Job.objects.get(version__document__business_id="KNOWN")
+        make_submission(job=known)
+        Job.objects.filter(pk=known.pk).update(state=JobState.FAILED, failure_class="render_failed")
+        hand_over(page, KNOWN)
+        expect(page.locator("#main")).to_contain_text("1 failed before")
         check()
 
 
