@@ -94,7 +94,9 @@ def moving(
 
 
 def write_round(group: Sequence[Change], *, now: datetime) -> set[int]:
-    """Write changes of different jobs in one transaction. Returns the jobs whose claim had gone stale.
+    """Write changes of different jobs in one transaction. Returns the jobs that are no longer their holder's.
+
+    Their claim had gone stale, or they were parked or given back instead of what was asked.
 
     What a stale holder learned is still kept: exchanges always, a provider job id on its own submission.
     """
@@ -160,7 +162,8 @@ def _park_unwritable(change: Change, error: Exception, *, now: datetime) -> None
 
 
 def _write_group(group: Sequence[Change], *, now: datetime) -> set[int]:
-    group = _record_ids(group, now=now)
+    asked, group = group, _record_ids(group, now=now)
+    given_back = {change.claim.job_id for change, wanted in zip(group, asked, strict=True) if change is not wanted}
     moves = []
     for change in group:
         if change.move is None:
@@ -197,7 +200,7 @@ def _write_group(group: Sequence[Change], *, now: datetime) -> set[int]:
     for change in current:
         if change.alert:
             alerts.open_for_job(change.claim.job_id, *change.alert, now=now)
-    return stale
+    return stale | given_back
 
 
 def _write_unmoved(group: Sequence[Change]) -> set[int]:

@@ -36,7 +36,7 @@ def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> b
         alerts.open_for_account(
             account,
             AlertKind.ACCOUNT_HELD,
-            f"{account.name} is held: {words} {wording.HOLD_WHAT_TO_DO[reason]}",
+            f"{account.name} is held: {wording.sentence(words)} {wording.HOLD_WHAT_TO_DO[reason]}",
             now=now,
         )
     return True
@@ -69,8 +69,8 @@ def resume(account_id: int, *, now: datetime) -> bool:
 def note_transport_failures(account_id: int, count: int, *, words: str, now: datetime) -> None:
     """Count submissions that did not get through; enough in a row hold the account as unreachable."""
     ProviderAccount.objects.filter(pk=account_id).update(transport_failure_count=F("transport_failure_count") + count)
-    account = ProviderAccount.objects.get(pk=account_id)
-    if account.transport_failure_count >= ENGINE.unreachable_after:
+    failures = ProviderAccount.objects.values_list("transport_failure_count", flat=True).get(pk=account_id)
+    if failures >= ENGINE.unreachable_after:
         hold(account_id, reason=HoldReason.UNREACHABLE, words=words, now=now)
 
 
@@ -112,8 +112,8 @@ def claim_probe(account_id: int, *, now: datetime) -> bool:
 
 def probe_failed(account_id: int, *, now: datetime, rng: random.Random) -> None:
     """Still not reachable: the next probe comes later than this one did."""
-    account = ProviderAccount.objects.get(pk=account_id)
-    failures = account.transport_failure_count + 1
+    counted = ProviderAccount.objects.values_list("transport_failure_count", flat=True).get(pk=account_id)
+    failures = counted + 1
     ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.HELD, hold_reason=HoldReason.UNREACHABLE).update(
         transport_failure_count=failures,
         probe_at=now + retries.probe_delay(failures - ENGINE.unreachable_after, rng),

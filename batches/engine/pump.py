@@ -166,7 +166,8 @@ class Pump:
             due.append(outbox_due_at)
         if self._polls:
             due.append(self._polls[0][0] - POLL_GATHER / 2)
-        due += [self._ask_again.get(account_id, now) for account_id, ready in self._ready.items() if ready]
+        if len(self._sending) < self.conf.submit_threads:  # else a result has to come first, and wakes the pump
+            due += [self._ask_again.get(account_id, now) for account_id, ready in self._ready.items() if ready]
         return max(0.001, min(0.25, (min(due) - now).total_seconds()))
 
     # --- leases, accounts, claims ---
@@ -192,7 +193,12 @@ class Pump:
         if now < self._refresh_at:
             return
         self._refresh_at = now + timedelta(seconds=self.conf.account_refresh_seconds)
-        self._accounts |= health.readable_accounts(now=now)
+        readable = health.readable_accounts(now=now)
+        for account_id in self._accounts.keys() - readable.keys():
+            # It is held by now. What is at the provider is still read, with the key as it was.
+            self._accounts[account_id].health = AccountHealth.HELD
+            self._accounts[account_id].hold_reason = HoldReason.AUTH
+        self._accounts |= readable
         for account in self._accounts.values():
             if account.hold_reason == HoldReason.UNREACHABLE and account.probe_at and account.probe_at <= now:
                 self._probe(account, now)
