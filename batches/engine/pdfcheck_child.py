@@ -34,7 +34,7 @@ def look(path: str) -> dict[str, object]:
     except pypdfium2.PdfiumError as error:
         return {"pages": 0, "problem": f"It cannot be opened as a PDF ({error})."}
     except OSError as error:
-        return {"pages": 0, "problem": f"It cannot be read ({error.strerror})."}
+        return {"pages": 0, "problem": f"It cannot be read ({error.strerror or type(error).__name__})."}
     try:
         pages = len(document)
         if pages < 1:

@@ -73,6 +73,14 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
+def _without_begun_secret(word: str, secrets: Iterable[str]) -> str:
+    """`word` without an end that is the first part of one of `secrets`."""
+    begun = max(
+        (length for secret in secrets for length in range(1, len(secret)) if word.endswith(secret[:length])), default=0
+    )
+    return word[: len(word) - begun]
+
+
 def without_echo(text: str, sent: bytes) -> str:
     """`text` without quotations of the request body `sent` (JSON in ASCII, or plain) longer than `ECHO_LENGTH`."""
     if not sent or len(text) < ECHO_LENGTH:
@@ -103,9 +111,10 @@ def kept_headers(headers: Mapping[str, str], secrets: Iterable[str]) -> dict[str
 
 def vendor_words(text: str, *, secrets: Iterable[str] = (), sent: bytes = b"") -> str:
     """A vendor's message as it may be stored and shown: cleaned, shortened, without secrets or document."""
+    secrets = tuple(secrets)
     words = cleaned(text, limit=MAX_WORDS * 4)
     if words.endswith("…"):
         # The cut may have split a secret, whose first half would no longer be recognised.
-        whole, space, _rest = words.rpartition(" ")
-        words = whole + "…" if space else without_secrets(words, secrets)[: MAX_WORDS // 2] + "…"
+        whole, space, word = words[:-1].rpartition(" ")
+        words = (whole if space else _without_begun_secret(word, secrets)) + "…"
     return without_echo(cleaned(without_secrets(words, secrets)), sent)

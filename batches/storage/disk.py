@@ -91,8 +91,6 @@ class DiskStore:
 
     def iter_keys(self, prefix: str = "") -> Iterator[str]:
         with _store_words(self.root):
-            if not self.root.exists():
-                return
             self._require_marker()
             # Only the folder that the prefix names is walked, not the whole store.
             folder = checked_prefix(prefix).rpartition("/")[0]
