@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from django.contrib.auth.models import Group, User
 from django.core.management import CommandError, call_command
 from django_q.models import Schedule
 
-from batches import installation
+from batches import installation, storage
 from batches.models import (
     ACTIVE_STATES,
     AuditEntry,
@@ -365,3 +366,60 @@ def test_the_summary_for_people_names_what_matters() -> None:
     ):
         assert words in said
     assert "pdf_live" not in said
+
+
+# --- the store -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store_folder(settings: Any, tmp_path: Path) -> Path:
+    """Where the store of this test is to be; nothing is there yet."""
+    folder = tmp_path / "volume" / "store"
+    settings.STORAGE_URL = f"file://{folder}"
+    return folder
+
+
+@COMMAND
+def test_bootstrap_makes_the_store_of_a_new_installation(store_folder: Path) -> None:
+    for _ in range(2):
+        bootstrap()
+        storage.open_store(f"file://{store_folder}").ready()
+    assert store_folder.is_dir()
+
+
+@COMMAND
+@pytest.mark.parametrize("mount_point", [False, True], ids=["no folder", "an empty mount point"])
+def test_bootstrap_makes_no_second_store_for_an_installation_that_has_one_elsewhere(
+    store_folder: Path, mount_point: bool
+) -> None:
+    make_batch()
+    if mount_point:
+        store_folder.mkdir(parents=True)
+    with pytest.raises(CommandError, match="is not the store") as refused:
+        bootstrap()
+    assert refused.value.returncode == 2
+    for words in (str(store_folder), "Is its volume mounted?", "Nothing was changed", "STORAGE_URL"):
+        assert words in str(refused.value)
+    assert not store_folder.exists() or list(store_folder.iterdir()) == []
+    assert not PumpSlot.objects.exists(), "the refusal comes before anything else is made"
+
+
+@COMMAND
+def test_bootstrap_goes_on_when_the_store_is_there_again(store_folder: Path) -> None:
+    bootstrap()
+    make_batch(account=ProviderAccount.objects.get())
+    away = store_folder.with_name("away")
+    store_folder.rename(away)
+    with pytest.raises(CommandError):
+        bootstrap()
+    away.rename(store_folder)
+    assert bootstrap()["account"]["outcome"] == "kept"
+
+
+@COMMAND
+def test_a_store_that_cannot_be_made_is_refused_in_words(settings: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    settings.STORAGE_URL = f"file://{tmp_path}/file/store"
+    with pytest.raises(CommandError, match="look at STORAGE_URL") as refused:
+        bootstrap()
+    assert refused.value.returncode == 2

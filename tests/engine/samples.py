@@ -107,11 +107,12 @@ def sending(*, doubt_before: bool = False, slot: datetime = NOW, **fields: Any) 
     return Sending(prepared, known, slot)
 
 
-def exchange(kind: str = "submit", *, status: int | None = 200, **fields: Any) -> ExchangeFacts:
-    return ExchangeFacts(kind=kind, started_at=NOW, duration_ms=12, status=status, **fields)
+def exchange(kind: str = "submit", *, status: int | None = 200, at: datetime = NOW, **fields: Any) -> ExchangeFacts:
+    return ExchangeFacts(kind=kind, started_at=at, duration_ms=12, status=status, **fields)
 
 
-def status(phase: JobPhase, word: str, **fields: Any) -> JobStatus:
+def status(phase: JobPhase, word: str, *, at: datetime = NOW, **fields: Any) -> JobStatus:
+    """A status read that began `at`."""
     if phase is JobPhase.SUCCEEDED:
         fields.setdefault("result", ResultRef("pdf_7", url="http://127.0.0.1:9/v1/files/7", size_bytes=900))
-    return JobStatus(provider_job_id="pdf_7", phase=phase, status_word=word, exchange=exchange("poll"), **fields)
+    return JobStatus(provider_job_id="pdf_7", phase=phase, status_word=word, exchange=exchange("poll", at=at), **fields)

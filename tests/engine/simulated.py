@@ -74,6 +74,11 @@ class Lose:
 
 
 @dataclass(frozen=True)
+class Double:
+    """The submission is taken as a new job although its key is known: a provider that breaks its promise."""
+
+
+@dataclass(frozen=True)
 class Word:
     """A status word that is not final."""
 
@@ -115,7 +120,7 @@ class Page:
     content_type: str = "text/html"
 
 
-Answer = Refuse | Accept | Finish | Lose | Word | Fail | Complete | Whole | Cut | Page
+Answer = Refuse | Accept | Finish | Lose | Double | Word | Fail | Complete | Whole | Cut | Page
 
 
 # --- the ledger ---
@@ -292,6 +297,8 @@ class SimulatedProvider:
             answer = next(self._script(name).submit, Accept())
             if isinstance(answer, Refuse):
                 raise self._error("submit", answer)
+            if isinstance(answer, Double):
+                self._by_key.pop(key, None)
             job, became = self._taken(name, key, digest, at)
         except errors.ProviderError as error:
             became = type(error).__name__

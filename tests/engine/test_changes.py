@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import InterfaceError, OperationalError, ProgrammingError, connection
 from django.test.utils import CaptureQueriesContext
 
-from batches.engine import answers, changes, claims, submission
+from batches.engine import answers, changes, claims, submission, transitions
 from batches.engine.changes import AccountEffect, ArtifactFacts, Change, Follow, FollowStep
 from batches.engine.transitions import Move
 from batches.models import (
@@ -20,6 +20,7 @@ from batches.models import (
     Artifact,
     Batch,
     Exchange,
+    FailureClass,
     HoldReason,
     Job,
     JobEvent,
@@ -283,7 +284,78 @@ def test_a_second_id_for_one_key_is_told_and_never_replaces_the_first(batch: Bat
     assert job.submissions.get().provider_job_id == "pdf_first"
     alert = Alert.objects.get()
     assert (alert.kind, alert.job) == (AlertKind.SURPLUS, job)
+    assert "pdf_second" in alert.words
     assert "second_id_for_one_key" in JobEvent.objects.values_list("reason", flat=True)
+
+
+def test_a_job_with_a_second_id_is_given_back_and_its_holder_is_told(batch: Batch) -> None:
+    job = sent(batch, provider_job_id="pdf_first", accepted_at=NOW, in_doubt=False)
+    other = sent(batch)
+    taken = {each.job_id: each for each in _all_claimed([job, other])}
+    group = [acceptance(taken[job.pk], "pdf_second"), acceptance(taken[other.pk], "pdf_other")]
+    assert changes.write_round(group, now=LATER) == {job.pk}, "its holder must not go on with the second id"
+    job.refresh_from_db()
+    assert (job.state, job.lease_owner, job.due_at) == ("submitting", None, LATER)
+    assert job.submissions.get().try_count == 0
+    assert Exchange.objects.filter(job=job).count() == 1
+    assert Job.objects.get(pk=other.pk).state == "accepted"
+    again = claimed(job, owner="b", now=LATER)
+    assert again.submission.provider_job_id == "pdf_first"
+
+
+def test_what_may_be_billed_twice_stays_open_when_the_document_is_saved(batch: Batch) -> None:
+    job = rendered(batch)
+    for kind in (AlertKind.SURPLUS, AlertKind.UNKNOWN_OUTCOME):
+        Alert.objects.create(kind=kind, subject=f"job:{job.pk}", job=job, words="Look.", opened_at=NOW)
+    changes.write_round([saving(claimed(job))], now=LATER)
+    job.refresh_from_db()
+    assert job.state == "saved"
+    assert list(Alert.objects.filter(closed_at=None).values_list("kind", flat=True)) == [AlertKind.SURPLUS]
+
+
+def given_up(job: Job, *, now: Any = LATER) -> None:
+    """The pump that took over makes the job unknown, with its alert."""
+    current = claimed(job, owner="b", now=NOW + timedelta(minutes=1))
+    lost = changes.parking(current, "No answer came.", failure_class=FailureClass.UNKNOWN_OUTCOME, now=now)
+    changes.write_round([lost], now=now)
+    job.refresh_from_db()
+    assert (job.state, Alert.objects.get().closed_at) == ("unknown", None)
+
+
+def test_an_id_that_arrives_late_takes_the_job_out_of_unknown_and_closes_its_alert(batch: Batch) -> None:
+    job = sent(batch)
+    stale = claimed(job, owner="a")
+    given_up(job)
+    assert changes.write_round([acceptance(stale, "pdf_late")], now=LATER) == {job.pk}
+    job.refresh_from_db()
+    assert (job.state, job.failure_class, job.failure_words, job.lease_owner) == ("accepted", "", "", None)
+    assert (job.due_at, job.deadline_at) == (LATER, LATER + timedelta(seconds=1800))
+    assert job.submissions.get().provider_job_id == "pdf_late"
+    assert Alert.objects.get().closed_at == LATER
+    event = job.events.order_by("pk").last()
+    assert (event.reason, event.from_state, event.to_state) == ("id_arrived_late", "unknown", "accepted")
+    assert claimed(job, owner="c", now=LATER).submission.provider_job_id == "pdf_late"
+
+
+def test_a_stale_outcome_without_an_id_leaves_the_job_unknown(batch: Batch) -> None:
+    job = sent(batch)
+    stale = claimed(job, owner="a")
+    given_up(job)
+    assert changes.write_round([changes.parking(stale, "A bug.", now=LATER)], now=LATER) == {job.pk}
+    job.refresh_from_db()
+    assert (job.state, Alert.objects.get().closed_at) == ("unknown", None)
+    assert job.events.order_by("pk").last().reason == "stale_write_refused"
+
+
+def test_a_late_second_id_does_not_take_the_job_out_of_unknown(batch: Batch) -> None:
+    job = sent(batch, provider_job_id="pdf_first", accepted_at=NOW, in_doubt=False)
+    stale = claimed(job, owner="a")
+    given_up(job)
+    changes.write_round([acceptance(stale, "pdf_second")], now=LATER)
+    job.refresh_from_db()
+    assert (job.state, job.submissions.get().provider_job_id) == ("unknown", "pdf_first")
+    kinds = set(Alert.objects.filter(closed_at=None).values_list("kind", flat=True))
+    assert kinds == {AlertKind.SURPLUS, AlertKind.UNKNOWN_OUTCOME}
 
 
 # --- rows that cannot be written ---
@@ -315,6 +387,47 @@ def test_one_row_that_cannot_be_written_parks_itself_and_the_others_are_written(
     assert (parked.failure_class, parked.lease_owner) == ("internal", None)
     assert "IntegrityError" in parked.failure_words
     assert Alert.objects.get().kind == AlertKind.INTERNAL
+
+
+@pytest.mark.parametrize("error", [TypeError, KeyError, AssertionError, OverflowError, ProgrammingError])
+def test_whatever_goes_wrong_with_one_row_parks_that_row_only(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    for _ in range(3):
+        factories.make_job(batch=batch)
+    found = claims.claim_due(batch.account, [JobState.PENDING], owner="a", now=NOW, most=9)
+    move_many = transitions.move_many
+
+    def failing(moves: Any, *, now: Any) -> set[int]:
+        if any(move.job_id == found[1].job_id and move.reason == "refused" for move in moves):
+            raise error("broken")
+        return move_many(moves, now=now)
+
+    monkeypatch.setattr(transitions, "move_many", failing)
+    assert changes.write_round([failure(claim) for claim in found], now=LATER) == {found[1].job_id}
+    classes = dict(Job.objects.values_list("pk", "failure_class"))
+    assert [classes[claim.job_id] for claim in found] == ["invalid_input", "internal", "invalid_input"]
+    assert error.__name__ in Job.objects.get(pk=found[1].job_id).failure_words
+
+
+@pytest.mark.parametrize("fails_at", [1, 2, 3], ids=["in the group", "in its own write", "while it is parked"])
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
+def test_a_database_that_is_away_parks_nobody_and_is_told_to_the_pump(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, error: type[Exception], fails_at: int
+) -> None:
+    job = factories.make_job(batch=batch)
+    change = failure(claimed(job))
+    calls: list[int] = []
+
+    def away(moves: Any, *, now: Any) -> set[int]:
+        calls.append(len(moves))
+        raise error("gone") if len(calls) == fails_at else TypeError("broken")
+
+    monkeypatch.setattr(transitions, "move_many", away)
+    with pytest.raises(error):
+        changes.write_round([change], now=LATER)
+    job.refresh_from_db()
+    assert (job.state, job.lease_owner, len(calls)) == ("pending", "a", fails_at)
 
 
 def test_what_was_maybe_sent_and_cannot_be_written_is_unknown_never_failed(batch: Batch) -> None:

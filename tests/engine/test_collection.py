@@ -15,7 +15,7 @@ from batches.engine.collection import Collected, NotCollected
 from batches.engine.pdfcheck import PdfFacts
 from batches.models import FailureClass, HoldReason, JobState
 from batches.providers.base import Downloaded
-from tests.engine.samples import accepted_submission, claim, exchange
+from tests.engine.samples import Dice, accepted_submission, claim, exchange
 from tests.factories import NOW
 
 CASES = Path(__file__).parent.parent / "cases"
@@ -144,9 +144,31 @@ def test_a_file_that_was_not_stored_is_fetched_again_or_stops_with_a_name(
         assert at < fields["due_at"] or at >= DIES_AT
 
 
+def test_a_dead_link_of_a_job_that_still_runs_is_waited_for_again() -> None:
+    change = collection.judge_not_collected(
+        claim(JobState.RENDERED, fetch_count=2), missed("unfinished"), now=NOW, rng=RNG
+    )
+    assert (change.move.from_state, change.move.to_state) == (JobState.RENDERED, JobState.ACCEPTED)
+    assert (change.move.reason, change.move.fields) == ("not_finished_after_all", {"due_at": NOW})
+    assert "The line was cut." in change.move.words
+    assert (change.alert, change.submission_fields, len(change.exchanges)) == (None, {}, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds_later", "longest"),
+    [("unreached", 1, 2), ("unreached", 61, 32), ("store", 1, 32), ("store", 61, 32)],
+)
+def test_a_store_in_trouble_is_given_time_and_a_line_that_was_cut_is_tried_soon(
+    kind: str, seconds_later: int, longest: int
+) -> None:
+    at = NOW + timedelta(seconds=seconds_later)
+    change = collection.judge_not_collected(claim(JobState.RENDERED), missed(kind), now=at, rng=Dice(1))
+    assert change.job_fields["due_at"] == at + timedelta(seconds=longest)
+
+
 def test_what_expired_says_that_nothing_was_rendered_again() -> None:
     change = collection.judge_not_collected(claim(JobState.RENDERED), missed("gone"), now=NOW, rng=RNG)
-    assert "Nothing was submitted again" in change.move.words
+    assert "nothing was submitted again" in change.move.words
     assert "id is kept" in change.move.words
 
 

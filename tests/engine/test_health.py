@@ -7,13 +7,24 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from batches import wording
 from batches.conf import ENGINE
 from batches.engine import alerts, health
-from batches.models import Alert, AlertKind, Batch, HoldReason, Job, JobState, ProviderAccount
+from batches.models import (
+    AccountHealth,
+    Alert,
+    AlertKind,
+    Batch,
+    HoldReason,
+    Job,
+    JobState,
+    ProviderAccount,
+    UnreadableSecret,
+)
 from tests import factories
 from tests.engine.samples import Dice
 
@@ -165,15 +176,19 @@ def test_an_alert_is_open_once_per_kind_and_subject(batch: Batch, now: datetime)
     assert sorted(Alert.objects.values_list("words", flat=True)) == ["Another job.", "Another kind.", "First words."]
 
 
-def test_closing_closes_all_of_the_jobs_and_nothing_else(batch: Batch, now: datetime) -> None:
+def test_closing_closes_the_jobs_alerts_except_what_may_be_billed_twice(batch: Batch, now: datetime) -> None:
     one, other = factories.make_job(batch=batch), factories.make_job(batch=batch)
     for job in (one, other):
         for kind in (AlertKind.INTERNAL, AlertKind.SURPLUS):
             alerts.open_for_job(job.pk, kind, "x", now=now)
     alerts.close_for_jobs([one.pk], now=now)
-    assert set(Alert.objects.filter(closed_at=None).values_list("job_id", flat=True)) == {other.pk}
+    assert set(Alert.objects.filter(closed_at=None).values_list("job_id", "kind")) == {
+        (one.pk, AlertKind.SURPLUS),
+        (other.pk, AlertKind.INTERNAL),
+        (other.pk, AlertKind.SURPLUS),
+    }
     alerts.open_for_job(one.pk, AlertKind.INTERNAL, "again", now=now)
-    assert Alert.objects.filter(job=one, closed_at=None).count() == 1
+    assert Alert.objects.filter(job=one, kind=AlertKind.INTERNAL, closed_at=None).count() == 1
 
 
 def test_holding_what_is_held_writes_nothing(account: ProviderAccount, now: datetime) -> None:
@@ -182,3 +197,60 @@ def test_holding_what_is_held_writes_nothing(account: ProviderAccount, now: date
     with CaptureQueriesContext(connection) as queries:
         assert not hold(account, HoldReason.AUTH, now)
     assert len([query for query in queries.captured_queries if "SAVEPOINT" not in query["sql"]]) == 1
+
+
+# --- a stored key that cannot be read ---
+
+
+def sealed_with_a_lost_key(settings: Any, **fields: Any) -> int:
+    """An account whose secrets were stored with a key that FIELD_KEYS no longer holds; its id."""
+    before = settings.FIELD_KEYS
+    settings.FIELD_KEYS = [Fernet.generate_key().decode()]
+    pk = factories.make_account(**fields).pk
+    settings.FIELD_KEYS = before
+    with pytest.raises(UnreadableSecret):
+        ProviderAccount.objects.get(pk=pk)
+    return pk
+
+
+def columns(pk: int, *names: str) -> tuple[Any, ...]:
+    return ProviderAccount.objects.values_list(*names).get(pk=pk)
+
+
+def test_an_account_whose_key_cannot_be_read_is_held_and_the_others_work(
+    account: ProviderAccount, now: datetime, settings: Any
+) -> None:
+    pk = sealed_with_a_lost_key(settings, name="Lost")
+    other = factories.make_account()
+    for _ in range(2):
+        assert set(health.readable_accounts(now=now)) == {account.pk, other.pk}
+    found = columns(pk, "health", "hold_reason", "held_at", "probe_at")
+    assert found == (AccountHealth.HELD, HoldReason.AUTH, now, None)
+    assert "FIELD_KEYS" in columns(pk, "hold_words")[0]
+    alert = Alert.objects.get()
+    assert (alert.kind, alert.account_id) == (AlertKind.ACCOUNT_HELD, pk)
+    assert "Lost is held" in alert.words
+    assert "FIELD_KEYS" in alert.words
+
+
+def test_readable_accounts_are_read_with_one_question(account: ProviderAccount, now: datetime) -> None:
+    factories.make_account()
+    with CaptureQueriesContext(connection) as queries:
+        assert len(health.readable_accounts(now=now)) == 2
+    assert len(queries) == 1
+
+
+def test_holding_and_resuming_need_no_readable_key(now: datetime, settings: Any) -> None:
+    pk = sealed_with_a_lost_key(settings)
+    for reason in HoldReason:
+        assert health.hold(pk, reason=reason, words="It said no.", now=now)
+        assert health.resume(pk, now=now)
+    assert columns(pk, "health") == (AccountHealth.OPEN,)
+    assert not Alert.objects.filter(closed_at=None).exists()
+
+
+def test_counting_failures_needs_no_readable_key(now: datetime, settings: Any) -> None:
+    pk = sealed_with_a_lost_key(settings)
+    health.note_transport_failures(pk, ENGINE.unreachable_after, words="Refused.", now=now)
+    health.probe_failed(pk, now=now, rng=RNG)
+    assert columns(pk, "hold_reason", "transport_failure_count") == ("unreachable", ENGINE.unreachable_after + 1)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.db import connection
+from django.db import IntegrityError, connection
 from django.test.utils import CaptureQueriesContext
 
 from batches import manifests, queue
@@ -41,7 +41,9 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def store(tmp_path: Path) -> DiskStore:
-    return DiskStore(tmp_path / "store")
+    store = DiskStore(tmp_path / "store")
+    store.ensure()
+    return store
 
 
 @pytest.fixture(autouse=True)
@@ -448,7 +450,7 @@ def test_one_click_sent_twice_at_once_is_one_batch(store: DiskStore, together: A
     assert everything() == (1, 2, 2, 2, 2, 1)
 
 
-def test_of_two_batches_that_race_for_one_new_id_one_is_refused_and_can_be_checked_again(
+def test_of_two_batches_that_race_for_one_new_document_one_sends_it_and_the_other_attaches(
     store: DiskStore, together: Any
 ) -> None:
     workspace, account = factories.make_workspace(), factories.make_account()
@@ -456,16 +458,86 @@ def test_of_two_batches_that_race_for_one_new_id_one_is_refused_and_can_be_check
     outcomes = together(
         [lambda checked=checked, key=f"k{n}": start(checked, store, key=key) for n, checked in enumerate(checks)]
     )
-    refused = [outcome for outcome in outcomes if isinstance(outcome, IntakeRefused)]
-    assert len(refused) == 1, outcomes
-    assert "Check the file again" in refused[0].words
-    assert everything() == (1, 2, 2, 2, 2, 1)
-    names = rows("INV-1", "INV-2", "INV-3")
-    batch = start(check(names, workspace, account), store, key="again")
-    assert sorted(batch.items.values_list("intake_outcome", flat=True)) == ["new", "unchanged", "unchanged"]
+    assert all(isinstance(outcome, Batch) for outcome in outcomes), outcomes
+    assert everything() == (2, 4, 3, 3, 3, 2)
+    shared = BatchItem.objects.filter(document__business_id="INV-1")
+    assert sorted(shared.values_list("intake_outcome", flat=True)) == ["new", "unchanged"]
+    assert len(set(shared.values_list("version", flat=True))) == 1
 
 
-def test_of_two_batches_that_race_for_the_next_version_one_is_refused(store: DiskStore, together: Any) -> None:
+def test_of_two_batches_that_race_for_one_id_with_other_input_one_is_refused_and_can_be_checked_again(
+    store: DiskStore, together: Any
+) -> None:
+    workspace, account = factories.make_workspace(), factories.make_account()
+    contents = [[{"id": "INV-1", "html": f"<h1>from {name}</h1>"}, *rows(name)] for name in ("INV-2", "INV-3")]
+    checks = [check(content, workspace, account) for content in contents]
+    outcomes = together(
+        [lambda checked=checked, key=f"k{n}": start(checked, store, key=key) for n, checked in enumerate(checks)]
+    )
+    (refused,) = [outcome for outcome in outcomes if isinstance(outcome, IntakeRefused)]
+    assert refused.words == intake.RACED
+    assert everything() == (1, 2, 2, 2, 2, 1), "nothing of the refused one is left"
+    loser = contents[outcomes.index(refused)]
+    assert check(loser, workspace, account).report()["summary"]["changed"] == 1
+    batch = start(check(loser, workspace, account, "new-version"), store, key="again")
+    assert sorted(batch.items.values_list("intake_outcome", flat=True)) == ["changed", "new"]
+
+
+@pytest.fixture
+def replans(monkeypatch: pytest.MonkeyPatch) -> list[intake.Check]:
+    """What was planned a second time."""
+    made: list[intake.Check] = []
+    planned_again = intake._planned_again
+
+    def noted(checked: intake.Check) -> intake.Check:
+        made.append(checked)
+        return planned_again(checked)
+
+    monkeypatch.setattr(intake, "_planned_again", noted)
+    return made
+
+
+def test_a_start_that_was_overtaken_since_its_check_is_planned_once_more_and_attaches(
+    workspace: Workspace, account: ProviderAccount, store: DiskStore, replans: list[intake.Check], rings: list[int]
+) -> None:
+    first, second = (check(rows("INV-1", "INV-2"), workspace, account) for _ in range(2))
+    start(first, store, key="first")
+    batch = start(second, store, key="second")
+    assert replans == [second]
+    assert set(batch.items.values_list("intake_outcome", flat=True)) == {"unchanged"}
+    assert batch.report["summary"]["unchanged"] == 2, "the batch's page shows what came of it, not what was planned"
+    assert AuditEntry.objects.order_by("pk").last().facts["unchanged"] == 2
+    assert (Job.objects.count(), rings) == (2, [1])
+
+
+def test_a_start_that_was_overtaken_by_other_input_is_refused_with_nothing_stored(
+    workspace: Workspace, account: ProviderAccount, store: DiskStore, replans: list[intake.Check]
+) -> None:
+    overtaken = check(rows("INV-1", "INV-2"), workspace, account)
+    start(check([{"id": "INV-2", "html": "<h1>other</h1>"}], workspace, account), store, key="first")
+    before = everything()
+    with pytest.raises(IntakeRefused) as refused:
+        start(overtaken, store, key="second")
+    assert (refused.value.words, everything(), len(replans)) == (intake.RACED, before, 1)
+
+
+def test_a_start_that_is_overtaken_twice_is_refused(
+    workspace: Workspace,
+    account: ProviderAccount,
+    store: DiskStore,
+    replans: list[intake.Check],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def overtaken(*_given: object, **_options: object) -> None:
+        raise IntegrityError
+
+    monkeypatch.setattr(intake, "_write", overtaken)
+    with pytest.raises(IntakeRefused) as refused:
+        start(check(rows("INV-1"), workspace, account), store)
+    assert (refused.value.words, everything(), len(replans)) == (intake.RACED, NOTHING, 1)
+
+
+def test_batches_that_race_for_the_next_version_make_one_version_each(store: DiskStore, together: Any) -> None:
     workspace, account = factories.make_workspace(), factories.make_account()
     existing(workspace, account, "INV-1", "saved")
     checks = [
@@ -475,10 +547,10 @@ def test_of_two_batches_that_race_for_the_next_version_one_is_refused(store: Dis
     outcomes = together(
         [lambda checked=checked, key=f"k{n}": start(checked, store, key=key) for n, checked in enumerate(checks)]
     )
-    assert [type(outcome) for outcome in outcomes].count(IntakeRefused) == 1, outcomes
-    assert list(DocumentVersion.objects.order_by("number").values_list("number", flat=True)) == [1, 2]
-    document = Document.objects.get()
-    assert document.current_version.number == 2
+    assert all(isinstance(outcome, Batch) for outcome in outcomes), outcomes
+    assert list(DocumentVersion.objects.order_by("number").values_list("number", flat=True)) == [1, 2, 3]
+    assert set(BatchItem.objects.filter(batch__in=outcomes).values_list("version__number", flat=True)) == {2, 3}
+    assert Document.objects.get().current_version.number == 3
 
 
 def test_two_batches_that_name_the_same_new_documents_in_opposite_order_do_not_block_each_other(
@@ -490,7 +562,8 @@ def test_two_batches_that_name_the_same_new_documents_in_opposite_order_do_not_b
     outcomes = together(
         [lambda checked=checked, key=f"k{n}": start(checked, store, key=key) for n, checked in enumerate(checks)]
     )
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Batch", "IntakeRefused"], outcomes
+    assert all(isinstance(outcome, Batch) for outcome in outcomes), outcomes
+    assert everything() == (2, 800, 400, 400, 400, 2)
 
 
 # --- size ---

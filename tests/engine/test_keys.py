@@ -72,4 +72,10 @@ def test_different_parts_never_share_a_key(first: tuple[Any, ...], second: tuple
 def test_public_ids_are_readable_and_do_not_repeat() -> None:
     made = {keys.public_id("bat") for _ in range(2000)}
     assert len(made) == 2000
-    assert all(re.fullmatch(r"bat_[0-9a-hjkmnp-tv-z]{20}", each) for each in made)
+    assert all(re.fullmatch(r"bat_[a-z2-7]{20}", each) for each in made)
+
+
+def test_every_character_of_a_public_id_carries_five_bits() -> None:
+    """20 characters that may each be any of 32: 100 bits, so that none can be guessed."""
+    made = [keys.public_id("bat").removeprefix("bat_") for _ in range(2000)]
+    assert {len(set(column)) for column in zip(*made, strict=True)} == {32}

@@ -107,19 +107,29 @@ def test_the_read_that_would_jump_over_the_deadline_is_made_at_the_deadline() ->
 @pytest.mark.parametrize("seconds_past", [0, 1, 3600])
 def test_a_read_at_or_after_the_deadline_that_is_not_final_ends_the_wait(seconds_past: float) -> None:
     at = DEADLINE + timedelta(seconds=seconds_past)
-    change = polling.judge_status(accepted(poll_count=9), status(JobPhase.RUNNING, "rendering-v2"), context(at=at))
+    change = polling.judge_status(
+        accepted(poll_count=9), status(JobPhase.RUNNING, "rendering-v2", at=at), context(at=at)
+    )
     assert change.move.to_state is JobState.DEADLINE_EXCEEDED
     assert change.move.fields["failure_class"] == FailureClass.DEADLINE_EXCEEDED
     kind, words = change.alert
     assert kind is AlertKind.DEADLINE_EXCEEDED
-    for part in ("INV-7", f"{1800 + seconds_past:.0f} s", "“rendering-v2”", "10 status reads", "id is kept", "free"):
+    for part in ("INV-7", f"{1800 + seconds_past:.0f} s", "“rendering-v2”", "10 status reads", "id is kept"):
         assert part in words
     assert change.submission_fields == {}, "the submission stays open, with its id"
 
 
-def test_a_read_before_the_deadline_never_ends_the_wait() -> None:
-    at = DEADLINE - timedelta(microseconds=1)
-    _goes_on(polling.judge_status(accepted(), status(JobPhase.RUNNING, "processing"), context(at=at)))
+@pytest.mark.parametrize("answered", [-timedelta(microseconds=1), timedelta(0), timedelta(seconds=20)])
+def test_a_read_that_began_before_the_deadline_never_ends_the_wait_however_late_it_is_answered(
+    answered: timedelta,
+) -> None:
+    """What it says is from before the deadline; the job may have been finished in between."""
+    began = DEADLINE - timedelta(microseconds=1)
+    known, about = accepted(poll_count=40), context(at=DEADLINE + answered)
+    again = polling.judge_status(known, status(JobPhase.RUNNING, "processing", at=began), about)
+    _goes_on(again)
+    _goes_on(polling.judge_error(known, errors.AnswerLost("No.", exchange=exchange("poll", at=began)), about))
+    assert again.follow.due_at >= DEADLINE, "the next one decides"
 
 
 # --- reads that failed ---
@@ -152,18 +162,22 @@ def test_a_failed_read_before_the_deadline_proves_nothing(kind: type[errors.Prov
         (errors.AnswerLost, FailureClass.DEADLINE_EXCEEDED),
         (errors.ServerFault, FailureClass.DEADLINE_EXCEEDED),
         (errors.ContractBroken, FailureClass.DEADLINE_EXCEEDED),
+        (errors.RateLimited, FailureClass.DEADLINE_EXCEEDED),
         (errors.NotFound, FailureClass.JOB_NOT_FOUND),
     ],
 )
+@pytest.mark.parametrize("with_exchange", [True, False])
 def test_a_failed_read_after_the_deadline_ends_the_wait_with_the_id_kept(
-    kind: type[errors.ProviderError], failure: FailureClass
+    kind: type[errors.ProviderError], failure: FailureClass, with_exchange: bool
 ) -> None:
-    change = polling.judge_error(accepted(), kind("Gateway trouble."), context(at=DEADLINE))
+    facts = exchange("poll", at=DEADLINE) if with_exchange else None
+    change = polling.judge_error(accepted(), kind("Gateway trouble.", exchange=facts), context(at=DEADLINE))
     assert change.move.to_state is JobState.DEADLINE_EXCEEDED
     assert change.move.fields["failure_class"] == failure
     said = "does not know this job" if kind is errors.NotFound else "Gateway trouble."
     assert said in change.move.words
     assert change.submission_fields == {}
+    assert change.effect == NO_EFFECT
 
 
 def test_a_refused_key_holds_the_account_and_never_ends_a_job() -> None:

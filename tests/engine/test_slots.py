@@ -99,7 +99,9 @@ def test_pumps_that_start_at_once_never_share_a_slot() -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> DiskStore:
-    return DiskStore(tmp_path / "store")
+    store = DiskStore(tmp_path / "store")
+    store.ensure()
+    return store
 
 
 def test_the_sweep_clears_leases_that_ran_out_and_no_others(batch: Batch, store: DiskStore, now: datetime) -> None:

@@ -22,7 +22,7 @@ from batches.providers.base import Downloaded, PreparedRequest, ResultRef
 from batches.storage import StoreError, StoreUnavailable
 from batches.storage.disk import DiskStore
 from tests.engine.samples import accepted_submission, claim, exchange, sending
-from tests.engine.simulated import Complete, Lose, Refuse, SimulatedProvider, Word
+from tests.engine.simulated import Complete, Fail, Lose, Refuse, SimulatedProvider, Word
 from tests.engine.virtual_time import VirtualClock
 from tests.factories import NOW
 
@@ -190,7 +190,8 @@ class AwayStore(DiskStore):
     ("download", "status", "kind"),
     [
         ([Refuse(errors.NotFound), Refuse(errors.NotFound)], [Complete()], "gone"),
-        ([Refuse(errors.NotFound)], [Word("purged")], "gone"),
+        ([Refuse(errors.NotFound)], [Word("queued")], "unfinished"),
+        ([Refuse(errors.NotFound)], [Fail()], "gone"),
         ([Refuse(errors.NotFound)], [Refuse(errors.NotFound)], "gone"),
         ([Refuse(errors.NotFound)], [Refuse(errors.ServerFault)], "unreached"),
         ([Refuse(errors.NotFound), Refuse(errors.AnswerLost)], [Complete()], "unreached"),
@@ -209,6 +210,7 @@ def test_why_there_is_no_file_yet(
     provider.script("INV-7", download=download, status=status)
     known = claim(JobState.RENDERED, submission=accepted_submission(provider_job_id=job.provider_job_id))
     store = DiskStore(tmp_path / "store")
+    store.ensure()
     result = on_a_thread(lambda: collection.collect(known, provider, store, Opens(), now=NOW))
     assert isinstance(result, collection.NotCollected)
     assert result.kind == kind
@@ -243,7 +245,7 @@ def test_a_whole_file_opens_and_a_broken_one_says_why(checker: PdfChecker, tmp_p
     broken = tmp_path / "broken.pdf"
     broken.write_bytes(b"%PDF-1.7\nnothing\n%%EOF\n")
     assert "cannot be opened" in checker.check(broken).problem
-    assert "cannot be opened" in checker.check(tmp_path / "absent.pdf").problem
+    assert checker.check(tmp_path / "absent.pdf") == PdfFacts(0, "It cannot be read (FileNotFoundError).")
 
 
 def test_names_with_line_breaks_and_other_letters_are_one_question(checker: PdfChecker, tmp_path: Path) -> None:

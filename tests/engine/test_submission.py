@@ -110,7 +110,7 @@ def test_unknown_opens_an_alert_that_says_what_to_do() -> None:
     kind, words = change.alert
     assert kind is AlertKind.UNKNOWN_OUTCOME
     assert words.startswith("INV-7: Reset.")
-    assert "reconcile" in words
+    assert "look for it at the provider" in words
     assert "outcome" not in change.submission_fields, "it stays open: nothing proves that it ended"
 
 
@@ -144,7 +144,7 @@ def test_a_window_that_closed_ends_as_unknown_and_never_as_failed() -> None:
     change = answers.judge_window_closed(claim(JobState.SUBMITTING), now=NOW)
     assert change.move.to_state is JobState.UNKNOWN
     assert change.move.fields["failure_class"] == FailureClass.UNKNOWN_OUTCOME
-    assert "reconcile" in change.move.fields["failure_words"]
+    assert "look for it at the provider" in change.move.fields["failure_words"]
     assert change.alert[0] is AlertKind.UNKNOWN_OUTCOME
 
 
@@ -191,7 +191,9 @@ class EchoingProvider:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[DiskStore]:
-    return DiskStore(tmp_path / "store")
+    store = DiskStore(tmp_path / "store")
+    store.ensure()
+    return store
 
 
 def _input(text: bytes | None, key: str | None = None) -> Input:

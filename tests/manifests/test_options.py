@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -105,3 +106,14 @@ def test_all_wrong_options_of_a_row_are_told_at_once() -> None:
         "options.scale",
         "options.margin",
     ]
+
+
+@pytest.mark.parametrize("name", ["\ud83d", "format\udc00", "x" * 100 + "\ud83d", "\ud83d" * 60])
+def test_an_option_whose_name_is_half_a_character_is_an_error_of_its_row(name: str) -> None:
+    with listed([row(options={name: True}), row(id="INV-2")]) as manifest:
+        found = {problem.code.value: problem for problem in manifest.errors}
+        report = json.dumps(manifest.report(None), ensure_ascii=False)
+    assert set(found) == {"bad_text", "bad_option"}
+    assert {problem.rows for problem in found.values()} == {(0,)}
+    assert found["bad_option"].column.startswith("options.")
+    report.encode()  # it can be printed, sent and stored

@@ -70,6 +70,21 @@ def test_a_secret_that_the_cut_splits_is_not_half_kept(length: int) -> None:
     assert "Zk81" not in kept
 
 
+@pytest.mark.parametrize("length", [2_001, 5_000, 1_000_000])
+def test_one_long_word_keeps_its_beginning(length: int) -> None:
+    """Minified JSON or base64 has no space to cut at, and nothing at all would tell nobody anything."""
+    kept = redaction.vendor_words('{"error":"' + "x" * length)
+    assert kept == '{"error":"' + "x" * (redaction.MAX_WORDS - 11) + "…"
+
+
+def test_one_long_word_shows_no_secret_whole_or_half() -> None:
+    secret = "pdf_" + "Zk81" * 40
+    for before in range(0, 2100, 7):
+        kept = redaction.vendor_words("-" * before + secret * 30, secrets=[secret])
+        assert "Zk81" not in kept
+        assert kept
+
+
 def test_a_cut_that_masking_moves_into_sight_shows_no_half_secret() -> None:
     secret = "pdf_" + "Zk81" * 40
     assert "Zk81" not in redaction.vendor_words(f"{secret} " * 30, secrets=[secret])

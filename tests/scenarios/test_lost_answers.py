@@ -10,7 +10,7 @@ import pytest
 from batches.conf import ENGINE
 from batches.models import Alert, Submission
 from batches.providers import errors
-from tests.engine.simulated import Answer, Lose, Refuse
+from tests.engine.simulated import Answer, Double, Lose, Refuse
 from tests.scenarios.world import World
 
 
@@ -56,7 +56,7 @@ def test_when_every_answer_is_lost_it_is_unknown_and_never_failed(world: World, 
     assert world.states() == {"INV-1": "unknown", "INV-2": "saved"}
     assert world.failures() == {"INV-1": "unknown_outcome"}
     assert world.open_alerts() == ["unknown_outcome"]
-    assert "reconcile" in Alert.objects.get(closed_at=None).words
+    assert "look for it at the provider" in Alert.objects.get(closed_at=None).words
     tries = world.provider.arrivals_of("INV-1")
     assert len(tries) == ENGINE.submit_tries_most
     assert len({arrival.key for arrival in tries}) == 1
@@ -112,3 +112,54 @@ def test_a_provider_that_keeps_no_keys_is_asked_once(make_world: Callable[..., W
     world.run_to_the_end()
     assert world.states() == {"INV-1": "unknown"}
     assert len(world.provider.arrivals_of("INV-1")) == 1
+
+
+def test_a_second_id_for_one_key_is_told_and_the_document_goes_on_with_the_first(world: World) -> None:
+    """A stale pump's id lands while the repeat is on its way, and the repeat is answered with another job."""
+    world.provider.script("INV-1", submit=[Lose(), Double()])
+    world.hand_over("INV-1", "INV-2")
+
+    def a_late_write_lands() -> None:
+        if len(world.provider.arrivals_of("INV-1")) == 2:
+            world.clock.on_look = None
+            late = {"provider_job_id": first_id(), "accepted_at": world.clock.now(), "in_doubt": False}
+            assert Submission.objects.filter(job=world.job("INV-1"), provider_job_id=None).update(**late) == 1
+
+    def first_id() -> str:
+        return world.provider.jobs_of("INV-1")[0].id
+
+    world.provider.submit_seconds = 1.0
+    world.clock.on_look = a_late_write_lands
+    world.run_to_the_end()
+    first, second = world.provider.jobs_of("INV-1")
+    world.assert_saved(["INV-1"], billed_once=False)
+    world.assert_saved(["INV-2"])
+    assert world.job("INV-1").submissions.get().provider_job_id == first.id
+    assert second.id not in world.provider.reads + world.provider.downloads
+    assert "second_id_for_one_key" in world.reasons("INV-1")
+    assert world.open_alerts() == ["surplus"], "what may be billed twice waits for a person"
+    assert second.id in Alert.objects.get(closed_at=None).words
+
+
+def test_an_id_that_a_suspended_pump_brings_takes_its_document_out_of_unknown(
+    make_world: Callable[..., World],
+) -> None:
+    world = make_world(key_retention_seconds=0)
+    world.provider.submit_seconds = 2.0
+    world.hand_over("INV-1")
+
+    def suspended() -> None:
+        """While its answer is on its way, another pump finds a send that it may not repeat."""
+        if len(world.provider.arrivals) == 1:
+            world.clock.on_look = None
+            world.clock.advance(ENGINE.lease_seconds + 1)
+            world.pump(stopping=lambda: world.states() == {"INV-1": "unknown"}).run()
+            assert world.open_alerts() == ["unknown_outcome"]
+
+    world.clock.on_look = suspended
+    world.run_to_the_end()
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    assert "id_arrived_late" in world.reasons("INV-1")
+    assert len(world.provider.arrivals) == 1
+    assert world.open_alerts() == []

@@ -25,7 +25,7 @@ def test_at_the_deadline_the_id_and_the_last_word_are_kept_and_the_alert_says_wh
     assert (row.provider_job_id, row.outcome) == (world.provider.jobs_of("INV-1")[0].id, "open")
     (alert,) = Alert.objects.filter(closed_at=None)
     assert alert.job == job
-    for part in ("INV-1", "“rendering-v2”", "deadline 60 s", "free"):
+    for part in ("INV-1", "“rendering-v2”", "deadline 60 s", "id is kept"):
         assert part in alert.words
     last_read_at = job.events.last().at
     assert last_read_at >= job.deadline_at, "declared only after a read at the deadline"

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 from django.db import connection
 
 from batches.conf import ENGINE
-from batches.engine import slots
-from batches.models import AccountHealth, Job, PumpSlot, Submission
+from batches.engine import pacing, slots
+from batches.models import AccountHealth, Job, Lane, ProviderAccount, PumpSlot, Submission
 from batches.providers import errors
 from tests import factories
 from tests.engine.simulated import Lose, Refuse, Word
@@ -193,3 +196,74 @@ def test_an_answer_that_was_too_large_or_led_elsewhere_does_not_double_a_documen
     world.run_to_the_end()
     world.assert_saved(["INV-1"])
     assert Submission.objects.count() == 1
+
+
+def test_a_pump_reserves_no_more_slots_than_it_has_free_threads(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slot without a thread would pass unused, and be lost to the other pumps."""
+    conf = replace(ENGINE, submit_threads=2)
+    world.provider.submit_seconds = 5.0
+    world.hand_over(*NAMES[:8])
+    reserve, given, rounds = pacing.reserve, [], 0
+
+    def noted(account_id: int, lane: Lane, *limits: Any, **options: Any) -> pacing.Reservation:
+        reservation = reserve(account_id, lane, *limits, **options)
+        if lane is Lane.SUBMIT:
+            given.append(len(reservation.slots))
+            assert options["wanted"] <= conf.submit_threads
+        return reservation
+
+    def look() -> None:
+        nonlocal rounds
+        rounds += 1
+
+    monkeypatch.setattr(pacing, "reserve", noted)
+    world.clock.on_look = look
+    pump = world.pump(stopping=world.is_over, conf=conf)
+    tally = pump.run()
+    world.clock.on_look = None
+    world.assert_saved(NAMES[:8])
+    assert tally.slots_missed == 0
+    assert sum(given) == 8, "every slot that was taken was used"
+    assert rounds < 5000, "while no thread is free, the pump waits for a result"
+
+
+def test_one_account_whose_key_cannot_be_read_stops_nobody_else(world: World, settings: Any) -> None:
+    good = settings.FIELD_KEYS
+    settings.FIELD_KEYS = [Fernet.generate_key().decode()]
+    lost = factories.make_account()
+    settings.FIELD_KEYS = good
+    waiting = factories.make_job(batch=factories.make_batch(workspace=world.workspace, account=lost))
+    world.hand_over(*NAMES[:3])
+    world.run_until(lambda: world.states()["INV-3"] == "saved")
+    world.assert_saved(NAMES[:3])
+    waiting.refresh_from_db()
+    assert (waiting.state, waiting.lease_owner) == ("pending", None)
+    assert world.open_alerts() == ["account_held"]
+
+
+def test_an_account_that_becomes_unreadable_sends_nothing_new_and_finishes_what_is_at_the_provider(
+    world: World, settings: Any
+) -> None:
+    world.provider.script("INV-1", status=[Word("processing")] * 8)
+    world.hand_over("INV-1")
+
+    def look() -> None:
+        if world.provider.reads:
+            world.clock.on_look = None
+            lost = Fernet(Fernet.generate_key()).encrypt(b"pdf_live_invented").decode()
+            table = connection.ops.quote_name(ProviderAccount._meta.db_table)
+            with connection.cursor() as cursor:
+                cursor.execute(f"UPDATE {table} SET api_key = %s", [lost])
+
+    world.clock.on_look = look
+    handed_over: list[int] = []
+
+    def stopping() -> bool:
+        if not handed_over and AccountHealth.HELD in ProviderAccount.objects.values_list("health", flat=True):
+            handed_over.append(world.hand_over("INV-2").pk)
+        return False
+
+    world.pump(stopping=stopping).run()
+    assert handed_over
+    assert world.states() == {"INV-1": "saved", "INV-2": "pending"}
+    assert len(world.provider.arrivals) == 1

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from batches import manifests
+from batches.conf import ENGINE, EngineConf
 from batches.engine import intake
 from batches.engine.accounts import Providers
 from batches.engine.clock import Clock
@@ -70,6 +71,7 @@ class World:
         self.clock = VirtualClock(factories.NOW)
         self.provider = SimulatedProvider(self.clock)
         self.store = TroubledStore(folder / "store")
+        self.store.ensure()
         self.checker = checker
         self.workspace = factories.make_workspace()
         defaults = {
@@ -103,7 +105,9 @@ class World:
 
     # --- pumps ---
 
-    def pump(self, *, stopping: Callable[[], bool] = lambda: False, clock: Clock | None = None) -> Pump:
+    def pump(
+        self, *, stopping: Callable[[], bool] = lambda: False, clock: Clock | None = None, conf: EngineConf = ENGINE
+    ) -> Pump:
         self._pumps += 1
         return Pump(
             owner=f"pump-{self._pumps}",
@@ -113,6 +117,7 @@ class World:
             store=self.store,
             checker=self.checker,
             stopping=stopping,
+            conf=conf,
         )
 
     def run_until(self, condition: Callable[[], bool], *, within: float = 600.0) -> None:

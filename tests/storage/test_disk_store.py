@@ -23,7 +23,9 @@ PDF = b"%PDF-1.4\n%%EOF\n"
 
 @pytest.fixture
 def store(tmp_path: Path) -> DiskStore:
-    return DiskStore(tmp_path / "deep" / "store")
+    store = DiskStore(tmp_path / "deep" / "store")
+    store.ensure()
+    return store
 
 
 def in_child(work: Callable[[], None]) -> None:
@@ -47,8 +49,9 @@ def test_files_and_folders_are_private_whatever_the_umask_is(store: DiskStore) -
 
 
 def test_bytes_are_on_the_disk_before_the_name_and_the_name_before_the_return(
-    store: DiskStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    store = DiskStore(tmp_path / "deep" / "store")
     steps: list[str] = []
     fsync, replace = os.fsync, Path.replace
 
@@ -62,6 +65,7 @@ def test_bytes_are_on_the_disk_before_the_name_and_the_name_before_the_return(
 
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(Path, "replace", noted_replace)
+    store.ensure()
     store.put(KEY, io.BytesIO(PDF))
     workspace, document, _ = KEY.split("/")
     named = steps.index(f"name {KEY}")
@@ -179,10 +183,72 @@ def test_an_unmounted_volume_is_not_a_store_without_files(store: DiskStore) -> N
     assert store.size(KEY) == len(PDF)
 
 
-def test_an_empty_folder_that_someone_made_becomes_a_store_with_the_first_object(tmp_path: Path) -> None:
-    store = DiskStore(tmp_path)
+def stage(store: DiskStore) -> None:
+    with store.staging():
+        raise AssertionError("nothing may be staged where no store is")
+
+
+USES: dict[str, Callable[[DiskStore], Any]] = {
+    "put": lambda store: store.put(KEY, io.BytesIO(PDF)),
+    "staging": stage,
+    "ready": DiskStore.ready,
+    "open": lambda store: store.open(KEY),
+    "size": lambda store: store.size(KEY),
+    "iter_keys": lambda store: list(store.iter_keys()),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("folder", ["an empty folder", "no folder", "a folder with files of others"])
+def test_no_use_of_a_folder_makes_it_a_store(tmp_path: Path, folder: str, use: str) -> None:
+    root = tmp_path / "mount" / "store"
+    if folder != "no folder":
+        root.mkdir(parents=True)
+    if folder == "a folder with files of others":
+        (root / "lost+found").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+
+    def try_it() -> None:
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="mounted") as caught:
+                USES[use](DiskStore(root))
+            assert "bootstrap" in caught.value.words
+
+    try_it()
+    in_child(try_it)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_store_is_made_by_ensure_alone_and_twice_changes_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "deep" / "store"
+    DiskStore(root).ensure()
+    store = DiskStore(root)
     store.ready()
     store.put(KEY, io.BytesIO(PDF))
+    marker = (root / ".artifact-store").stat()
+    DiskStore(root).ensure()
+    again = (root / ".artifact-store").stat()
+    assert (again.st_ino, again.st_mtime_ns) == (marker.st_ino, marker.st_mtime_ns)
+    assert store.size(KEY) == len(PDF)
+
+
+def test_a_store_where_no_folder_can_be_made_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreUnavailable):
+        DiskStore(tmp_path / "file" / "store").ensure()
+
+
+def test_a_store_that_goes_away_and_comes_back_keeps_its_objects(store: DiskStore) -> None:
+    """Also in a process that has used it: nothing is remembered about it."""
+    store.put(KEY, io.BytesIO(PDF))
+    elsewhere = store.root.with_name("elsewhere")
+    store.root.rename(elsewhere)
+    for use in USES.values():
+        with pytest.raises(StoreUnavailable, match="mounted"):
+            use(store)
+    assert not store.root.exists()
+    elsewhere.rename(store.root)
+    store.ready()
     assert store.size(KEY) == len(PDF)
 
 

@@ -33,7 +33,9 @@ def service() -> Iterator[str]:
 @pytest.fixture(params=["disk", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     if request.param == "disk":
-        return open_store(f"file://{tmp_path}/store")
+        disk = open_store(f"file://{tmp_path}/store")
+        disk.ensure()
+        return disk
     address = request.getfixturevalue("service")
     bucket = f"{BUCKET}-{abs(hash(str(tmp_path)))}"
     s3_client(address).create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
@@ -227,6 +229,12 @@ def test_a_forked_process_uses_the_store_too(store: ArtifactStore) -> None:
     assert read(store, second) == PDF
 
 
+def test_ensuring_a_store_that_is_there_changes_nothing(store: ArtifactStore) -> None:
+    store.put(KEY, io.BytesIO(PDF))
+    store.ensure()
+    assert read(store, KEY) == PDF
+
+
 def test_a_store_that_works_is_ready(store: ArtifactStore) -> None:
     store.ready()
     store.put(KEY, io.BytesIO(PDF))
@@ -239,6 +247,7 @@ def test_one_store_is_shared_by_all_who_open_its_address(tmp_path: Path) -> None
 
 def test_an_address_with_escapes_names_the_folder_that_it_means(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/with%20space")
+    store.ensure()
     store.put(KEY, io.BytesIO(PDF))
     assert (tmp_path / "with space" / KEY).read_bytes() == PDF
 
