@@ -29,7 +29,7 @@ class NewBatchForm(forms.Form):
     workspace = forms.ModelChoiceField(Workspace.objects.none(), to_field_name="slug", empty_label=None)
     account = AccountField(ProviderAccount.objects.none(), to_field_name="slug", empty_label=None)
     on_conflict = forms.ChoiceField(
-        choices=list(wording.CONFLICT_LABELS.items()),
+        choices=ConflictPolicy.choices,
         initial=ConflictPolicy.REFUSE,
         widget=forms.RadioSelect,
     )

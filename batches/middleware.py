@@ -26,7 +26,7 @@ class CalmAnswers:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if request.content_type in FORMS and not _is_utf8(request.content_params.get("charset", "utf-8")):
+        if request.content_type in FORMS and not _is_utf8((request.content_params or {}).get("charset", "utf-8")):
             return render(request, "400.html", status=400)
         return self.get_response(request)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from django.db import models
 
-from batches.models import ConflictPolicy, FailureClass, HoldReason, JobState
+from batches.models import FailureClass, HoldReason, JobState
 
 
 class Group(models.TextChoices):
@@ -131,11 +131,8 @@ WHAT_TO_DO: Mapping[str, str] = {
     ),
 }
 
-#: What a class is called, where the model's own label is another name for a state's badge.
-FAILURE_LABELS: Mapping[str, str] = {
-    **{failure.value: failure.label for failure in FailureClass},
-    FailureClass.EXPIRED: JOB_BADGES[JobState.EXPIRED].label,
-}
+#: What a failure class is called.
+FAILURE_LABELS: Mapping[str, str] = dict(FailureClass.choices)
 
 #: Why a request brought nothing, by the class of `providers/errors.py` that an exchange keeps.
 ERROR_WORDS: Mapping[str, str] = {
@@ -178,13 +175,6 @@ HOLD_WHAT_TO_DO: Mapping[str, str] = {
     HoldReason.CREDIT: "Top the account up at the provider, then resume it; its waiting documents go on.",
     HoldReason.UNREACHABLE: "It is tried again by itself and goes on; look at the network or the service if it lasts.",
     HoldReason.PERSON: "Resume the account when it may go on.",
-}
-
-
-#: What happens to rows whose id is known with other content; the form and the started batch say the same.
-CONFLICT_LABELS: Mapping[str, str] = {
-    ConflictPolicy.REFUSE: "Refuse the rows and start nothing",
-    ConflictPolicy.NEW_VERSION: "Make new versions",
 }
 
 

@@ -15,8 +15,8 @@ from batches.models.workspaces import Workspace
 class ConflictPolicy(models.TextChoices):
     """What happens to a row whose business id is known with other content."""
 
-    REFUSE = "refuse", "Refuse the row"
-    NEW_VERSION = "new-version", "Make a new version"
+    REFUSE = "refuse", "Refuse the rows and start nothing"
+    NEW_VERSION = "new-version", "Make new versions"
 
 
 class Batch(models.Model):

@@ -19,7 +19,9 @@ class Document(models.Model):
     current_version = models.ForeignKey(
         "DocumentVersion", on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
-    is_final = models.BooleanField(default=False, help_text="Was handed out: a new version needs a permission of its own.")
+    is_final = models.BooleanField(
+        default=False, help_text="Was handed out: a new version needs a permission of its own."
+    )
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:

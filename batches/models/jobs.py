@@ -46,7 +46,7 @@ class FailureClass(models.TextChoices):
     RENDER_FAILED = "render_failed", "Rendering failed"
     DEADLINE_EXCEEDED = "deadline_exceeded", "Deadline passed"
     JOB_NOT_FOUND = "job_not_found", "Job not found"
-    EXPIRED = "expired", "Link expired"
+    EXPIRED = "expired", "Expired at the provider"
     BAD_OUTPUT = "bad_output", "Bad output"
     UNKNOWN_OUTCOME = "unknown_outcome", "Not known if accepted"
     INTERNAL = "internal", "Internal error"

@@ -131,7 +131,7 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
     }
     context |= {
         "cause_label": wording.FAILURE_LABELS.get(cause.partition(":")[0], ""),
-        "conflict_words": wording.CONFLICT_LABELS[batch.on_conflict],
+        "conflict_words": batch.get_on_conflict_display(),
         "last_position": page.rows[-1].position if page.rows else None,
         "plan_words": problems.plan_words(batch.report.get("summary", {})),
         "warnings": problems.presented(batch.report.get("warnings", [])),
