@@ -148,10 +148,15 @@ def start(
             # Somebody else was first with some of these documents. What they started may be what this one wants.
             if is_last_try:
                 raise IntakeRefused(RACED) from error
+            seen = _to_confirm(checked)
             checked = _planned_again(checked)
-            if not checked.ok:
+            if not checked.ok or _to_confirm(checked) - seen:  # nobody has seen, so nobody has confirmed
                 raise IntakeRefused(RACED) from error
     raise AssertionError("one of the two tries returned or raised")
+
+
+def _to_confirm(checked: Check) -> set[str]:
+    return {planned.row.business_id for planned in checked.plan.needs_confirmation}
 
 
 def _planned_again(checked: Check) -> Check:

@@ -521,6 +521,23 @@ def test_a_start_that_was_overtaken_by_other_input_is_refused_with_nothing_store
     assert (refused.value.words, everything(), len(replans)) == (intake.RACED, before, 1)
 
 
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_a_confirmation_covers_nothing_that_came_up_after_the_check(
+    workspace: Workspace, account: ProviderAccount, store: DiskStore, confirmed: bool
+) -> None:
+    existing(workspace, account, "INV-1", "saved")
+    overtaken = check([{"id": "INV-1", "html": "<h1>mine</h1>"}], workspace, account, "new-version")
+    theirs = [{"id": "INV-1", "html": "<h1>theirs</h1>"}]
+    first = start(check(theirs, workspace, account, "new-version"), store, key="first")
+    job = first.items.get().version.job
+    Job.objects.filter(pk=job.pk).update(state=JobState.ACCEPTED, deadline_at=NOW)
+    factories.make_submission(job=job)
+    before = everything()
+    with pytest.raises(IntakeRefused) as refused:
+        start(overtaken, store, key="second", confirmed=confirmed)
+    assert (refused.value.words, everything()) == (intake.RACED, before)
+
+
 def test_a_start_that_is_overtaken_twice_is_refused(
     workspace: Workspace,
     account: ProviderAccount,
