@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -503,3 +504,14 @@ def test_an_empty_folder_and_a_spreadsheet_are_told_what_to_do(tmp_path: Path) -
     answer = json.loads(out)
     assert (code, answer["errors"][0]["code"]) == (2, "wrong_file_type")
     assert "save it as .json" in answer["errors"][0]["fix"]
+
+
+def test_a_store_that_is_not_there_refuses_a_submit_in_words_and_leaves_nothing(
+    manifest: Path, artifact_folder: Path, default_workspace: Any, sandbox: ProviderAccount
+) -> None:
+    shutil.rmtree(artifact_folder)
+    code, _out, err = run("submit", str(manifest))
+    assert code == 2
+    assert "The store cannot be used" in err
+    assert "Is its volume mounted?" in err
+    assert not Batch.objects.exists()

@@ -9,6 +9,7 @@ from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from batches.management import choosing
+from batches.storage import StoreError
 
 
 class DatabaseCommand(BaseCommand):
@@ -16,7 +17,12 @@ class DatabaseCommand(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         _require_database()
-        return super().execute(*args, **options)
+        try:
+            return super().execute(*args, **options)
+        except StoreError as error:
+            raise choosing.refusal(f"The store cannot be used: {error.words}") from error
+        except OperationalError as error:
+            raise choosing.refusal(f"The database does not answer any more. It said: {error}") from error
 
 
 def _require_database() -> None:
