@@ -6,6 +6,7 @@ import codecs
 import hashlib
 import io
 import json
+import sys
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile, TemporaryUploadedFile, UploadedFile
@@ -73,7 +74,8 @@ def test_what_is_accepted_now_is_said_to_whoever_brings_a_table() -> None:
         ('[{"id": "A"}\n {"id": "B"}]', 2, 2, "comma is missing"),
         ('[{"id": "A"}]\n[{"id": "B"}]', 2, 1, "more text after the end"),
         ('[{"id": "A"}]}', 1, 14, "more text after the end"),
-        ('[{"id": "é"}, {"id": "B",}]', 1, 26, "not valid JSON"),
+        # Since 3.13 Python points at the comma too many, before at the bracket behind it.
+        ('[{"id": "é"}, {"id": "B",}]', 1, 25 if sys.version_info >= (3, 13) else 26, "not valid JSON"),
         ('[{"id": "A"},\n {"id": "B",\n  "html" "<p>"}]', 3, 10, "not valid JSON"),
         ('[{"id": "A"], {"id": "B"}]', 1, 12, "not valid JSON"),
         ("[{'id': 'A'}]", 1, 3, "not valid JSON"),

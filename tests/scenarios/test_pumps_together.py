@@ -82,7 +82,7 @@ def test_one_accounts_trouble_leaves_the_others_alone(world: World) -> None:
     batch = factories.make_batch(workspace=world.workspace, account=other)
     waiting = factories.make_job(batch=batch)
     world.hand_over(*NAMES[:3])
-    world.run_until(lambda: world.states()["INV-3"] == "saved")
+    world.run_until(lambda: all(world.states()[name] == "saved" for name in NAMES[:3]))
     world.assert_saved(NAMES[:3])
     waiting.refresh_from_db()
     assert (waiting.state, waiting.lease_owner) == ("pending", None)
@@ -234,7 +234,7 @@ def test_one_account_whose_key_cannot_be_read_stops_nobody_else(world: World, se
     settings.FIELD_KEYS = good
     waiting = factories.make_job(batch=factories.make_batch(workspace=world.workspace, account=lost))
     world.hand_over(*NAMES[:3])
-    world.run_until(lambda: world.states()["INV-3"] == "saved")
+    world.run_until(lambda: all(world.states()[name] == "saved" for name in NAMES[:3]))
     world.assert_saved(NAMES[:3])
     waiting.refresh_from_db()
     assert (waiting.state, waiting.lease_owner) == ("pending", None)
