@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import http.client
 import json
 import logging
 import os
@@ -48,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="where jobs, files and money are kept (default: sandbox/ in $DATA_DIR, or in var/)",
     )
+    parser.add_argument("--ledger", action="store_true", help="print what the running sandbox has billed, and end")
     parser.add_argument("--config", type=Path, help="a JSON file of switches; see batches/sandbox/README.md")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="one switch, such as jobs.min_seconds=1"
@@ -55,13 +57,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT. Gives the exit code: 0, or 2 when it could not start."""
+    """Serve until SIGTERM or SIGINT, or print the ledger. Gives the exit code: 0, or 2 when it could not."""
+    if options.ledger:
+        return _print_ledger(options)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="sandbox: %(message)s")
     try:
         _serve(options)
     except (CannotStart, BadSwitch, FontsMissing, RendererUnavailable) as error:
         sys.stderr.write(f"The sandbox can't start: {error}\n")
         return EXIT_REFUSED
+    return 0
+
+
+def _print_ledger(options: argparse.Namespace) -> int:
+    """What the sandbox that runs on this port has accepted and billed, as one JSON document."""
+    peer = http.client.HTTPConnection(options.host, options.port, timeout=30)
+    try:
+        peer.request("GET", "/_sandbox/ledger")
+        ledger = json.load(peer.getresponse())
+        ledger["totals"]  # another service may have the port
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+        sys.stderr.write(f"No sandbox answers on {options.host}:{options.port}; start it, or name its --port.\n")
+        return EXIT_REFUSED
+    finally:
+        peer.close()
+    sys.stdout.write(json.dumps(ledger, indent=2) + "\n")
     return 0
 
 
