@@ -17,6 +17,7 @@ from django.db.models.functions import Coalesce
 
 from batches.conf import ENGINE
 from batches.models import (
+    ACTIVE_STATES,
     IN_FLIGHT_STATES,
     BatchItem,
     Job,
@@ -25,6 +26,9 @@ from batches.models import (
     Submission,
     SubmissionOutcome,
 )
+
+#: Sent, or about to be: claimed whatever the account's health, since held stops new submissions only.
+IN_PROGRESS_STATES = tuple(state for state in ACTIVE_STATES if state is not JobState.PENDING)
 
 
 @dataclass(frozen=True)

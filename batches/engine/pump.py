@@ -44,7 +44,6 @@ from batches.storage import ArtifactStore
 
 log = logging.getLogger(__name__)
 
-IN_PROGRESS = (JobState.SUBMITTING, JobState.ACCEPTED, JobState.RENDERED)
 #: Status reads that fall due this soon take their slots together.
 POLL_GATHER = timedelta(seconds=0.05)
 #: Pending jobs that wait in memory for a slot, so that no slot is missed for want of a prepared request.
@@ -216,7 +215,9 @@ class Pump:
         self._claim_at = now + timedelta(seconds=self.conf.claim_interval_seconds)
         for account in self._accounts.values():
             room = self.conf.held_most - len(self._held)
-            claimed = claims.claim_due(account, IN_PROGRESS, owner=self.owner, now=now, most=min(room, 250))
+            claimed = claims.claim_due(
+                account, claims.IN_PROGRESS_STATES, owner=self.owner, now=now, most=min(room, 250)
+            )
             if account.health == AccountHealth.OPEN:
                 waiting = len(self._ready[account.pk]) + list(self._preparing.values()).count(account.pk)
                 wanted = min(READY_MOST, pacing.slots_in(pacing.submit_limits(account), READY_SECONDS) + 1) - waiting

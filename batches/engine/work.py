@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from batches.engine import claims, slots
-from batches.models import ACTIVE_STATES, AccountHealth, HoldReason, Job, JobState, ProviderAccount
+from batches.models import AccountHealth, HoldReason, Job, JobState, ProviderAccount
 
 #: Due jobs that are worth a further pump.
 JOBS_PER_PUMP = 20
@@ -28,10 +28,9 @@ def pumps_wanted(*, now: datetime) -> int:
 
 
 def _due(now: datetime) -> QuerySet[Job]:
-    in_progress = [state for state in ACTIVE_STATES if state is not JobState.PENDING]
     needed = Q(Exists(claims.needed_items(OuterRef("version_id"))))
     sendable = Q(state=JobState.PENDING, account__health=AccountHealth.OPEN) & needed
-    return claims.claimable(now).filter(Q(state__in=in_progress) | sendable, due_at__lte=now)
+    return claims.claimable(now).filter(Q(state__in=claims.IN_PROGRESS_STATES) | sendable, due_at__lte=now)
 
 
 def oldest_due_seconds(*, now: datetime) -> float:

@@ -20,7 +20,10 @@ from batches import manifests, queue
 from batches.conf import ENGINE
 from batches.engine import audit, intake
 from batches.engine.errors import IntakeRefused
+from batches.manifests import planning
 from batches.models import (
+    ACTIVE_STATES,
+    FAILED_STATES,
     AuditEntry,
     Batch,
     BatchItem,
@@ -615,3 +618,10 @@ def test_the_check_reads_what_exists_with_one_question_a_chunk(
     with CaptureQueriesContext(connection) as queries:
         found = intake.existing_documents(workspace, account, names)
     assert (len(queries), len(found)) == (1, 40)
+
+
+def test_the_plan_knows_the_states_of_the_jobs_as_the_models_do() -> None:
+    """`manifests` may not import the models, so it spells the states anew; this keeps the two lists one."""
+    assert set(planning.IN_PROGRESS_STATES) == {state.value for state in ACTIVE_STATES}
+    assert set(planning.FAILED_STATES) == {state.value for state in FAILED_STATES}
+    assert set(planning.KNOWN_STATES) == set(JobState.values)
