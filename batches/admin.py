@@ -27,6 +27,7 @@ from batches.models import (
     BatchItem,
     Document,
     DocumentVersion,
+    Duration,
     Exchange,
     HoldReason,
     Job,
@@ -35,6 +36,8 @@ from batches.models import (
     PacingLane,
     ProviderAccount,
     PumpSlot,
+    StoreFinding,
+    StoreSweep,
     Submission,
     WebhookEvent,
     Workspace,
@@ -441,6 +444,25 @@ class PacingLaneAdmin(Evidence):
 @admin.register(PumpSlot)
 class PumpSlotAdmin(Evidence):
     list_display = ("number", "owner", "lease_until", "heartbeat_at")
+
+
+@admin.register(Duration)
+class DurationAdmin(Evidence):
+    list_display = ("at", "account", "outcome", "remote_seconds", "total_seconds", "poll_count", "batch_size")
+    list_filter = ("outcome", "account")
+    list_select_related = ("account",)
+
+
+@admin.register(StoreFinding)
+class StoreFindingAdmin(Evidence):
+    list_display = ("found_at", "kind", "storage_key", "words", "resolved_at")
+    list_filter = ("kind", ("resolved_at", admin.EmptyFieldListFilter))
+    search_fields = ("storage_key",)
+
+
+@admin.register(StoreSweep)
+class StoreSweepAdmin(Evidence):
+    list_display = ("kind", "position", "started_at", "finished_at")
 
 
 def _json(value: Any) -> SafeString:

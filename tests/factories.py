@@ -99,6 +99,7 @@ def make_job(*, batch: Batch | None = None, state: str = JobState.PENDING, busin
             JobState.DEADLINE_EXCEEDED: FailureClass.DEADLINE_EXCEEDED,
             JobState.EXPIRED: FailureClass.EXPIRED,
         }[JobState(state)]
+    defaults["lead_batch"] = batch
     job = Job.objects.create(version=version, account=batch.account, state=state, **defaults | fields)
     position = batch.items.count()
     BatchItem.objects.create(

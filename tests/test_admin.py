@@ -20,6 +20,7 @@ from batches.models import (
     ApiToken,
     AuditEntry,
     Batch,
+    Duration,
     Exchange,
     Job,
     JobEvent,
@@ -28,6 +29,8 @@ from batches.models import (
     PacingLane,
     ProviderAccount,
     PumpSlot,
+    StoreFinding,
+    StoreSweep,
     Submission,
     WebhookEvent,
 )
@@ -63,6 +66,9 @@ def rows(batch: Batch, admin_user: User) -> Job:
     tokens.issue(admin_user, batch.workspace, name="t", now=NOW, lifetime=None)
     PacingLane.objects.create(account=account, lane="submit")
     PumpSlot.objects.create(number=1)
+    Duration.objects.create(account=account, job=job, submission=submission, outcome="saved", at=NOW, total_seconds=2)
+    StoreFinding.objects.create(kind="orphaned", storage_key="north/x", words="No row names it.", found_at=NOW)
+    StoreSweep.objects.create(kind="objects")
     return job
 
 

@@ -19,6 +19,7 @@ from batches.models import (
     BatchItem,
     Document,
     DocumentVersion,
+    Duration,
     Exchange,
     Job,
     JobEvent,
@@ -27,6 +28,8 @@ from batches.models import (
     PacingLane,
     ProviderAccount,
     PumpSlot,
+    StoreFinding,
+    StoreSweep,
     Submission,
     WebhookEvent,
     Workspace,
@@ -145,6 +148,17 @@ def second_event() -> None:
     twice(lambda: make_event(account=account))
 
 
+def make_finding(**fields: Any) -> StoreFinding:
+    defaults = {"kind": "missing", "storage_key": "north/ab/v1.pdf", "words": "It is gone.", "found_at": NOW}
+    return StoreFinding.objects.create(**defaults | fields)
+
+
+def make_duration(**fields: Any) -> Duration:
+    job = make_saved_job()
+    defaults = {"job": job, "submission": job.submissions.get(), "account": job.account, "outcome": "saved", "at": NOW}
+    return Duration.objects.create(total_seconds=2, **defaults | fields)
+
+
 def in_batch_of(job: Job) -> BatchItem:
     return job.version.items.get()
 
@@ -158,6 +172,7 @@ BREACHES: dict[str, Callable[[], Any]] = {
     "provider_account_slug_unique": lambda: twice(lambda: make_account(slug="relaypdf")),
     "provider_account_kind_known": lambda: make_account(kind="carrier pigeon"),
     "provider_account_health_known": lambda: make_account(health="poorly"),
+    "provider_account_learned_deadline_known": lambda: make_account(learned_deadline="by heart"),
     "provider_account_hold_has_reason": lambda: make_account(health="held", held_at=NOW),
     "pacing_lane_once_per_account": second_lane,
     "pacing_lane_known": lambda: PacingLane.objects.create(account=make_account(), lane="overtaking"),
@@ -166,6 +181,7 @@ BREACHES: dict[str, Callable[[], Any]] = {
     "batch_public_id_unique": lambda: twice(lambda: make_batch(public_id="bat_1")),
     "batch_creation_key_once_per_workspace": second_creation,
     "batch_on_conflict_known": lambda: make_batch(on_conflict="shrug"),
+    "batch_weight_in_range": lambda: make_batch(weight=0),
     "item_position_once_per_batch": lambda: second_row(position="position"),
     "item_document_once_per_batch": lambda: second_row(document="document"),
     "item_dismissed_with_note": lambda: changed(in_batch_of(make_job()), dismissed_at=NOW),
@@ -181,6 +197,7 @@ BREACHES: dict[str, Callable[[], Any]] = {
     "version_input_in_one_place": lambda: make_version(workspace=make_workspace(), input_key="inputs/1"),
     "version_kind_known": lambda: make_version(workspace=make_workspace(), kind="papyrus"),
     "artifact_storage_key_unique": second_storage_key,
+    "artifact_notice_known": lambda: changed(make_saved_job().version.artifact, notice="pretty"),
     "artifact_not_empty": lambda: changed(make_saved_job().version.artifact, byte_count=0),
     "job_state_known": lambda: changed(make_job(), state="resting"),
     "job_lease_pairs": lambda: changed(make_job(), lease_owner="host:1"),
@@ -200,6 +217,14 @@ BREACHES: dict[str, Callable[[], Any]] = {
     "submission_accepted_with_id": lambda: make_submission(job=make_job(), provider_job_id="pdf_1"),
     "submission_outcome_known": lambda: make_submission(job=make_job(), outcome="applause", closed_at=NOW),
     "submission_closed_with_time": lambda: make_submission(job=make_job(), outcome="refused"),
+    "submission_watched_with_id_and_end": lambda: make_submission(job=make_job(), watch_at=NOW),
+    "duration_outcome_known": lambda: make_duration(outcome="asleep"),
+    "store_finding_one_open_per_key": lambda: twice(make_finding),
+    "store_finding_kind_known": lambda: make_finding(kind="ugly"),
+    "store_finding_resolved_with_words": lambda: make_finding(resolved_at=NOW),
+    "store_sweep_once_per_kind": lambda: twice(lambda: StoreSweep.objects.create(kind="objects")),
+    "store_sweep_kind_known": lambda: StoreSweep.objects.create(kind="chimney"),
+    "store_sweep_lease_pairs": lambda: StoreSweep.objects.create(kind="objects", lease_owner="host:1"),
     "exchange_kind_known": lambda: make_exchange(kind="small talk"),
     "webhook_event_dedupe_key_once_per_account": second_event,
     "webhook_event_outcome_known": lambda: make_event(outcome="puzzled"),
@@ -223,6 +248,10 @@ FURTHER_BREACHES: list[tuple[str, Callable[[], Any]]] = [
     ("submission_body_in_one_place", lambda: make_submission(job=make_job(), body_inline=None)),
     ("submission_accepted_with_id", lambda: make_submission(job=make_job(), accepted_at=NOW)),
     ("submission_closed_with_time", lambda: make_submission(job=make_job(), closed_at=NOW)),
+    ("batch_weight_in_range", lambda: make_batch(weight=101)),
+    ("submission_watched_with_id_and_end", lambda: make_submission(job=make_job(), watch_at=NOW, watch_until=NOW)),
+    ("store_finding_resolved_with_words", lambda: make_finding(resolution="Stored again.")),
+    ("store_sweep_lease_pairs", lambda: StoreSweep.objects.create(kind="objects", lease_until=NOW)),
 ]
 
 

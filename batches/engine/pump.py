@@ -76,6 +76,7 @@ class Pump:
     stopping: Callable[[], bool]
     slot: PumpSlot | None = None
     conf: EngineConf = ENGINE
+    threads: Callable[[EngineConf], Threads] = Threads
     tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:
@@ -100,7 +101,7 @@ class Pump:
     # --- the loop ---
 
     def run(self) -> Tally:
-        self._threads = Threads(self.conf)
+        self._threads = self.threads(self.conf)
         try:
             while not self._is_over(self.clock.now()):
                 self._round()

@@ -42,9 +42,11 @@ EDGES: Mapping[tuple[JobState, JobState], EdgeKind] = {
     (ACCEPTED, RENDERED): EdgeKind.ENGINE,
     (ACCEPTED, FAILED): EdgeKind.ENGINE,
     (ACCEPTED, DEADLINE_EXCEEDED): EdgeKind.ENGINE,
+    (ACCEPTED, PENDING): EdgeKind.ENGINE,  # read as failed and unbilled, twice: sequence + 1
     (RENDERED, SAVED): EdgeKind.ENGINE,
     (RENDERED, EXPIRED): EdgeKind.ENGINE,
     (RENDERED, FAILED): EdgeKind.ENGINE,
+    (PENDING, RENDERED): EdgeKind.EVIDENCE,  # an earlier submission finished after all, before the next was sent
     (RENDERED, ACCEPTED): EdgeKind.EVIDENCE,  # a fresh status read says that it is not finished after all
     (UNKNOWN, ACCEPTED): EdgeKind.EVIDENCE,
     (UNKNOWN, RENDERED): EdgeKind.EVIDENCE,

@@ -7,12 +7,14 @@ from batches.models.accounts import (
     AccountHealth,
     HoldReason,
     Lane,
+    LearnedDeadline,
     PacingLane,
     ProviderAccount,
     ProviderKind,
 )
 from batches.models.batches import Batch, BatchItem, ConflictPolicy
-from batches.models.documents import Artifact, Document, DocumentVersion, SourceKind
+from batches.models.documents import Artifact, ArtifactNotice, Document, DocumentVersion, SourceKind
+from batches.models.durations import Duration
 from batches.models.evidence import (
     Alert,
     AlertKind,
@@ -34,6 +36,7 @@ from batches.models.jobs import (
     Submission,
     SubmissionOutcome,
 )
+from batches.models.objects import FindingKind, StoreFinding, StoreSweep, SweepKind
 from batches.models.pumps import PumpSlot
 from batches.models.workspaces import Membership, Role, Workspace
 
@@ -46,21 +49,25 @@ __all__ = [
     "AlertKind",
     "ApiToken",
     "Artifact",
+    "ArtifactNotice",
     "AuditEntry",
     "Batch",
     "BatchItem",
     "ConflictPolicy",
     "Document",
     "DocumentVersion",
+    "Duration",
     "EncryptedTextField",
     "Exchange",
     "ExchangeKind",
     "FailureClass",
+    "FindingKind",
     "HoldReason",
     "Job",
     "JobEvent",
     "JobState",
     "Lane",
+    "LearnedDeadline",
     "Membership",
     "PacingLane",
     "ProviderAccount",
@@ -68,8 +75,11 @@ __all__ = [
     "PumpSlot",
     "Role",
     "SourceKind",
+    "StoreFinding",
+    "StoreSweep",
     "Submission",
     "SubmissionOutcome",
+    "SweepKind",
     "UnreadableSecret",
     "WebhookEvent",
     "WebhookOutcome",

@@ -5,6 +5,7 @@ What may be sent when is decided in `engine/pacing.py` and `engine/health.py`; t
 
 from __future__ import annotations
 
+from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils import timezone
@@ -30,6 +31,27 @@ class HoldReason(models.TextChoices):
     CREDIT = "insufficient_credit", "No credit"  # a person tops up and resumes
     UNREACHABLE = "unreachable", "Not reachable"  # single probes resume it by themselves
     PERSON = "person", "Held by a person"  # the person resumes
+
+
+class LearnedDeadline(models.TextChoices):
+    """What is done with the deadline that the account's own durations suggest (`engine/durations.py`)."""
+
+    OFF = "off", "Off"  # deadline_seconds holds, nothing is said
+    SUGGESTED = "suggested", "Suggested"  # deadline_seconds holds; the suggestion is shown with its reason
+    ON = "on", "On"  # the suggestion holds once enough durations are known
+
+
+def validate_windows(windows: object) -> None:
+    """Windows are pairs of a whole count from 1 and a length in seconds above 0."""
+    if not isinstance(windows, list):
+        raise ValidationError("Give a list of [count, seconds] pairs, such as [[20, 60], [5, 10]].")
+    for window in windows:
+        pair = window if isinstance(window, list | tuple) and len(window) == 2 else (None, None)
+        count, seconds = pair
+        count_is_good = isinstance(count, int) and not isinstance(count, bool) and count >= 1
+        seconds_are_good = isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0
+        if not (count_is_good and seconds_are_good):
+            raise ValidationError(f"{window!r} is no window: give [count, seconds], such as [20, 60], both above 0.")
 
 
 class ProviderAccount(models.Model):
@@ -65,7 +87,10 @@ class ProviderAccount(models.Model):
         help_text="How many may leave at once after a quiet time.",
     )
     submit_windows = models.JSONField(
-        default=list, blank=True, help_text="Further limits as [count, seconds] pairs, e.g. [[20, 60], [5, 10]]."
+        default=list,
+        blank=True,
+        validators=[validate_windows],
+        help_text="Further limits as [count, seconds] pairs, e.g. [[20, 60], [5, 10]].",
     )
     poll_interval_ms = models.PositiveIntegerField(
         default=20, help_text="Least time between two status reads, in milliseconds."
@@ -76,6 +101,12 @@ class ProviderAccount(models.Model):
     poll_initial_ms = models.PositiveIntegerField(default=1000)
     poll_max_ms = models.PositiveIntegerField(default=15000)
     deadline_seconds = models.PositiveIntegerField(default=1800)
+    learned_deadline = models.CharField(
+        max_length=10,
+        choices=LearnedDeadline.choices,
+        default=LearnedDeadline.SUGGESTED,
+        help_text="Whether the deadline that earlier durations suggest is ignored, shown, or used.",
+    )
     key_retention_seconds = models.PositiveIntegerField(default=3600)
     key_retention_source = models.CharField(max_length=200, default="assumed")
 
@@ -91,7 +122,17 @@ class ProviderAccount(models.Model):
     held_at = models.DateTimeField(null=True, blank=True)
     probe_at = models.DateTimeField(null=True, blank=True, help_text="When the next single probe may leave.")
     transport_failure_count = models.PositiveIntegerField(
-        default=0, help_text="Submissions in a row that could not reach the provider."
+        default=0, help_text="Calls in a row that could not reach the provider."
+    )
+    on_probation = models.BooleanField(
+        default=False, help_text="Opened on trial after a top-up: one submission at a time until one is accepted."
+    )
+    balance_seen = models.DecimalField(
+        max_digits=20,
+        decimal_places=6,
+        null=True,
+        blank=True,
+        help_text="Balance as the provider last named it, in its own unit. Compared, never counted as money.",
     )
 
     created_at = models.DateTimeField(default=timezone.now)
@@ -102,6 +143,7 @@ class ProviderAccount(models.Model):
             models.UniqueConstraint(fields=["slug"], name="provider_account_slug_unique"),
             known_values("kind", ProviderKind, name="provider_account_kind_known"),
             known_values("health", AccountHealth, name="provider_account_health_known"),
+            known_values("learned_deadline", LearnedDeadline, name="provider_account_learned_deadline_known"),
             models.CheckConstraint(
                 condition=models.Q(health="open", hold_reason="", held_at__isnull=True)
                 | models.Q(health="held", held_at__isnull=False, hold_reason__in=list(HoldReason.values)),
@@ -133,6 +175,10 @@ class PacingLane(models.Model):
     cool_down_until_us = models.BigIntegerField(default=0)
     recent = models.JSONField(default=list)
     revision = models.BigIntegerField(default=0)
+    retry_tokens = models.FloatField(
+        null=True, blank=True, help_text="Resends that the retry budget still allows; empty: the budget is full."
+    )
+    retry_tokens_at_us = models.BigIntegerField(default=0, help_text="When retry_tokens was last refilled.")
 
     class Meta:
         constraints = [

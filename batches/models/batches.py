@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
@@ -39,7 +40,27 @@ class Batch(models.Model):
     )
     created_at = models.DateTimeField(default=timezone.now)
     paused_at = models.DateTimeField(null=True, blank=True)
+    pause_reason = models.TextField(blank=True, default="", help_text="Why it is paused, for staff.")
     cancelled_at = models.DateTimeField(null=True, blank=True)
+
+    weight = models.PositiveSmallIntegerField(
+        default=1,
+        validators=[MinValueValidator(1), MaxValueValidator(100)],
+        help_text="Its share of the submissions beside other running batches: 2 gets twice as many as 1.",
+    )
+    turn = models.BigIntegerField(default=0, help_text="How far its turns have come (engine/turns.py).")
+    stop_after_failures = models.PositiveIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1)], help_text="Pause by itself after so many failures."
+    )
+    stop_after_percent = models.PositiveSmallIntegerField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(100)],
+        help_text="Pause by itself when so many per cent of the finished documents have failed.",
+    )
+    stop_counts_from = models.DateTimeField(
+        null=True, blank=True, help_text="Failures before this were accepted by the person who resumed it."
+    )
 
     class Meta:
         verbose_name_plural = "batches"
@@ -47,6 +68,7 @@ class Batch(models.Model):
             models.UniqueConstraint(fields=["public_id"], name="batch_public_id_unique"),
             models.UniqueConstraint(fields=["workspace", "creation_key"], name="batch_creation_key_once_per_workspace"),
             known_values("on_conflict", ConflictPolicy, name="batch_on_conflict_known"),
+            models.CheckConstraint(condition=models.Q(weight__gte=1, weight__lte=100), name="batch_weight_in_range"),
         ]
         indexes = [models.Index(fields=["workspace", "-created_at", "-id"], name="batch_list")]
 

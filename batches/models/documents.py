@@ -77,6 +77,14 @@ class DocumentVersion(models.Model):
         return f"{self.document} v{self.number}"
 
 
+class ArtifactNotice(models.TextChoices):
+    """What makes a stored PDF worth a look, though it opens well."""
+
+    SMALL = "small", "Much smaller than the others"
+    LARGE = "large", "Much larger than the others"
+    SAME = "same", "Same file as another document"
+
+
 class Artifact(models.Model):
     """A stored, verified PDF: exactly one per version, whichever submission's was stored first."""
 
@@ -88,6 +96,12 @@ class Artifact(models.Model):
     page_count = models.PositiveIntegerField()
     stored_at = models.DateTimeField()
     verified_at = models.DateTimeField()
+    checked_at = models.DateTimeField(null=True, blank=True, help_text="When the sweep last looked at the object.")
+    missing_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the sweep found the object gone or damaged; empty again once restored."
+    )
+    notice = models.CharField(max_length=10, choices=ArtifactNotice.choices, blank=True, default="")
+    notice_words = models.TextField(blank=True, default="")
     local_deleted_at = models.DateTimeField(null=True, blank=True)
     remote_delete_requested_at = models.DateTimeField(null=True, blank=True)
     remote_deleted_at = models.DateTimeField(null=True, blank=True)
@@ -96,6 +110,10 @@ class Artifact(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["storage_key"], name="artifact_storage_key_unique"),
             models.CheckConstraint(condition=models.Q(byte_count__gt=0, page_count__gt=0), name="artifact_not_empty"),
+            models.CheckConstraint(
+                condition=models.Q(notice="") | models.Q(notice__in=list(ArtifactNotice.values)),
+                name="artifact_notice_known",
+            ),
         ]
 
     def __str__(self) -> str:

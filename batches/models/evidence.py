@@ -40,6 +40,7 @@ class WebhookEvent(models.Model):
             models.UniqueConstraint(fields=["account", "dedupe_key"], name="webhook_event_dedupe_key_once_per_account"),
             known_values("outcome", WebhookOutcome, name="webhook_event_outcome_known"),
         ]
+        indexes = [models.Index(fields=["account", "provider_job_id"], name="webhook_event_by_job")]
 
     def __str__(self) -> str:
         return f"{self.type or 'event'} at {self.received_at:%Y-%m-%d %H:%M:%S}"
@@ -51,6 +52,9 @@ class AlertKind(models.TextChoices):
     UNKNOWN_OUTCOME = "unknown_outcome", "Not known if accepted"
     SURPLUS = "surplus", "Billed more than once"
     STORE = "store", "Store trouble"
+    LINKS_AGEING = "links_ageing", "Downloads are late"
+    BATCH_STOPPED = "batch_stopped", "Batch stopped itself"
+    DURATIONS = "durations", "Durations not recorded"
     INTERNAL = "internal", "Internal error"
 
 
@@ -58,7 +62,7 @@ class Alert(models.Model):
     """Something that needs a person, with what to do. At most one is open per kind and subject."""
 
     kind = models.CharField(max_length=30, choices=AlertKind.choices)
-    subject = models.CharField(max_length=80, help_text="account:3, batch:7 or job:12")
+    subject = models.CharField(max_length=80, help_text="account:3, batch:7, job:12 or store")
     account = models.ForeignKey(ProviderAccount, on_delete=models.PROTECT, null=True, blank=True)
     batch = models.ForeignKey(Batch, on_delete=models.PROTECT, null=True, blank=True)
     job = models.ForeignKey(Job, on_delete=models.PROTECT, null=True, blank=True)

@@ -60,6 +60,14 @@ class Job(models.Model):
 
     version = models.OneToOneField(DocumentVersion, on_delete=models.PROTECT, related_name="job")
     account = models.ForeignKey(ProviderAccount, on_delete=models.PROTECT, related_name="jobs")
+    lead_batch = models.ForeignKey(
+        "Batch",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="led_jobs",
+        help_text="The batch whose turn it takes: of those that need it, one that runs, the oldest first.",
+    )
     state = models.CharField(max_length=20, choices=JobState.choices, default=JobState.PENDING)
     failure_class = models.CharField(max_length=30, choices=FailureClass.choices, blank=True, default="")
     failure_code = models.CharField(max_length=100, blank=True, default="", help_text="The provider's own code.")
@@ -99,6 +107,11 @@ class Job(models.Model):
                 fields=["account", "state", "due_at", "id"],
                 condition=models.Q(state__in=list(ACTIVE_STATES)),
                 name="job_due_for_pump",
+            ),
+            models.Index(
+                fields=["account", "lead_batch", "due_at", "id"],
+                condition=models.Q(state="pending"),
+                name="job_due_by_batch",
             ),
             models.Index(
                 fields=["lease_until"],
@@ -169,6 +182,13 @@ class Submission(models.Model):
     )
     outcome = models.CharField(max_length=20, choices=SubmissionOutcome.choices, default=SubmissionOutcome.OPEN)
     closed_at = models.DateTimeField(null=True, blank=True)
+    failed_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the provider first said that its job had failed."
+    )
+    watch_at = models.DateTimeField(
+        null=True, blank=True, help_text="Next slow status read, of a job that nobody waits for any more."
+    )
+    watch_until = models.DateTimeField(null=True, blank=True, help_text="When the provider's retention ends.")
 
     class Meta:
         constraints = [
@@ -189,6 +209,18 @@ class Submission(models.Model):
                 condition=models.Q(outcome="open", closed_at__isnull=True)
                 | (~models.Q(outcome="open") & models.Q(closed_at__isnull=False)),
                 name="submission_closed_with_time",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(watch_at__isnull=True)
+                | models.Q(watch_until__isnull=False, provider_job_id__isnull=False),
+                name="submission_watched_with_id_and_end",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["account", "watch_at"],
+                condition=models.Q(watch_at__isnull=False),
+                name="submission_watch_due",
             ),
         ]
 

@@ -15,7 +15,7 @@ from tests import factories
 
 #: Every arrow of docs/architecture.md, "States", by the word of its state; what is not here does not exist.
 ARROWS = {
-    "pending": {"submitting": "engine", "failed": "engine", "cancelled": "person"},
+    "pending": {"submitting": "engine", "failed": "engine", "rendered": "evidence", "cancelled": "person"},
     "submitting": {
         "pending": "engine",
         "accepted": "engine",
@@ -23,7 +23,7 @@ ARROWS = {
         "failed": "engine",
         "unknown": "engine",
     },
-    "accepted": {"rendered": "engine", "failed": "engine", "deadline_exceeded": "engine"},
+    "accepted": {"rendered": "engine", "failed": "engine", "deadline_exceeded": "engine", "pending": "engine"},
     "rendered": {"saved": "engine", "expired": "engine", "failed": "engine", "accepted": "evidence"},
     "saved": {"rendered": "evidence", "expired": "evidence"},
     "failed": {"rendered": "evidence", "pending": "person", "submitting": "person"},
