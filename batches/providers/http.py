@@ -1,9 +1,13 @@
-"""The one way out: a pooled `requests.Session` with timeouts, size caps, no retries, and redacted evidence.
+"""The one way out: the connection pools of a `requests.Session`, with timeouts, size caps, no retries and redacted
+evidence.
+
+The session keeps the pools and says whom TLS trusts; each call goes straight to the pool, since making requests'
+request and response objects costs as much as the exchange itself (`docs/decisions/0009-straight-to-the-pool.md`).
 
 It knows HTTP and no vendor. It raises `NotSent` where no byte of a request left (the connection marks that, see
 `wire.py`) and `AnswerLost` for every other transport failure; status codes are the adapter's business. It never
 follows a redirect, never sends a header that the caller did not name (no cookies, no netrc, no proxy from the
-environment) and never puts a URL, a key or a document into an exception: requests' own exceptions name the URL, so none
+environment) and never puts a URL, a key or a document into an exception: urllib3's own exceptions name the URL, so none
 is chained.
 """
 
@@ -12,6 +16,7 @@ from __future__ import annotations
 import http.client
 import logging
 import os
+import re
 import socket
 import ssl
 import time
@@ -19,12 +24,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from http.cookiejar import DefaultCookiePolicy
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
 
 import requests
-import urllib3.exceptions
-from urllib3.util import parse_url
+import urllib3
+from urllib3.exceptions import LocationParseError
+from urllib3.util import Retry, Timeout, parse_url
 
 from batches.providers import redaction, wire
 from batches.providers.base import ExchangeFacts
@@ -37,7 +42,9 @@ CHUNK_BYTES = 64 * 1024
 logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
 logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
 
-_TRANSPORT_ERRORS = (requests.RequestException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)
+_NOT_IN_URLS = re.compile(r"[^!-~]|\\")
+_NEVER_AGAIN = Retry(total=False)
+_TRANSPORT_ERRORS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)
 
 E = TypeVar("E", bound=ProviderError)
 
@@ -65,9 +72,9 @@ class Call:
 class Answer:
     """A response whose head is here and whose body may still be on the way. Only valid inside `HttpClient.open`."""
 
-    def __init__(self, call: Call, response: requests.Response, *, now: datetime, started: float) -> None:
+    def __init__(self, call: Call, response: urllib3.BaseHTTPResponse, *, now: datetime, started: float) -> None:
         self.call = call
-        self.status: int = response.status_code
+        self.status: int = response.status
         self.headers: Mapping[str, str] = response.headers
         self.byte_count = 0
         self._response = response
@@ -82,7 +89,7 @@ class Answer:
         """The first `max_bytes` of the body, for error bodies: the rest, also one that never comes, is left unread."""
         parts: list[bytes] = []
         try:
-            for chunk in self._response.iter_content(CHUNK_BYTES):
+            for chunk in self._response.stream(CHUNK_BYTES, decode_content=True):
                 parts.append(chunk)
                 self.byte_count += len(chunk)
                 if self.byte_count >= max_bytes:
@@ -102,7 +109,7 @@ class Answer:
         declared = self.declared_length()
         if declared is not None and declared > max_bytes:
             raise self.error(TooLarge, f"The answer has {declared} bytes, over the limit of {max_bytes}.")
-        stream = self._response.iter_content(CHUNK_BYTES)
+        stream = iter(self._response.stream(CHUNK_BYTES, decode_content=True))
         while True:
             try:
                 chunk = next(stream, None)
@@ -154,12 +161,6 @@ class Answer:
         )
 
 
-class _PlainSession(requests.Session):
-    def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """None: even with `allow_redirects=False` requests would read a redirect's body, without a cap."""
-        return None
-
-
 class HttpClient:
     """Sessions for one account, one per process: a connection that a fork shares would mix two answers."""
 
@@ -177,12 +178,8 @@ class HttpClient:
         return self._sessions.get(pid) or self._sessions.setdefault(pid, self._make_session())
 
     def _make_session(self) -> requests.Session:
-        session = _PlainSession()
-        session.trust_env = False
-        session.headers.clear()
-        session.headers["User-Agent"] = USER_AGENT
-        session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        adapter = wire.WireAdapter(pool_connections=8, pool_maxsize=self._pool_size, max_retries=0)
+        session = requests.Session()
+        adapter = wire.WireAdapter(pool_connections=8, pool_maxsize=self._pool_size)
         session.mount("http://", adapter)
         session.mount("https://", adapter)
         return session
@@ -202,8 +199,9 @@ class HttpClient:
         finally:
             # A connection whose body was read to the end went back to the pool before; any other is closed here.
             response.close()
+            response.release_conn()
 
-    def _send(self, call: Call, now: datetime) -> tuple[requests.Response, float]:
+    def _send(self, call: Call, now: datetime) -> tuple[urllib3.BaseHTTPResponse, float]:
         started = time.monotonic()
         fate = wire.Wire(
             deadline=started + call.seconds,
@@ -213,21 +211,29 @@ class HttpClient:
         )
         failure: ProviderError
         try:
-            session = self.session
-            request = session.prepare_request(
-                requests.Request(call.method, call.url, headers=dict(call.headers), data=call.body or None)
-            )
+            target = parse_url(call.url)
+            if target.scheme not in ("http", "https") or not target.host:
+                raise LocationParseError("no web address")
+            adapter = cast(wire.WireAdapter, self.session.get_adapter(f"{target.scheme}://"))
+            pool = adapter.pool_of(target, self.session.verify)
             with wire.following(fate):
-                response = session.send(
-                    request,
-                    stream=True,
-                    allow_redirects=False,
-                    timeout=(min(self.connect_timeout, call.seconds), min(self.read_timeout, call.seconds)),
+                response = pool.urlopen(
+                    call.method,
+                    target.request_uri,
+                    body=call.body or None,
+                    headers={"User-Agent": USER_AGENT, **call.headers},
+                    timeout=Timeout(
+                        connect=min(self.connect_timeout, call.seconds), read=min(self.read_timeout, call.seconds)
+                    ),
+                    retries=_NEVER_AGAIN,
+                    redirect=False,
+                    assert_same_host=False,  # the path has no host, and the pool was chosen for this one
+                    preload_content=False,
                 )
             return response, fate.began_at or started
         except TargetRefused as error:
             failure = TargetRefused(error.words, exchange=_sent_facts(call, now, started, "TargetRefused"))
-        except requests.exceptions.InvalidURL:
+        except (LocationParseError, requests.exceptions.InvalidURL):
             failure = NotSent(
                 "The address cannot be read as a URL.", exchange=_sent_facts(call, now, started, "NotSent")
             )
@@ -239,7 +245,7 @@ class HttpClient:
                 else (AnswerLost, f"No answer came back: {reason.words}.")
             )
             failure = kind(words, detail=reason.detail, exchange=_sent_facts(call, now, started, kind.__name__))
-        # Raised out here, so that requests' exception, which names the URL, is not even its context.
+        # Raised out here, so that urllib3's exception, which names the URL, is not even its context.
         raise failure
 
 
@@ -278,7 +284,7 @@ def origin_of(url: str) -> tuple[str, str, int] | None:
 
     Read with urllib3's own parser: a check made with another one can be told another host than the one that is asked.
     """
-    if "\\" in url or any(ord(c) <= 32 or ord(c) > 126 for c in url):
+    if _NOT_IN_URLS.search(url):
         return None
     try:
         parts = parse_url(url)
@@ -300,7 +306,7 @@ def _reason(error: BaseException) -> _Reason:
     chain = list(_chain(error))
     detail = " < ".join(dict.fromkeys(type(link).__name__ for link in chain))
     for link in chain:
-        if isinstance(link, OSError) and link.errno and not isinstance(link, (requests.RequestException, ssl.SSLError)):
+        if isinstance(link, OSError) and link.errno and not isinstance(link, ssl.SSLError):
             detail += f" ({os.strerror(link.errno) if 0 < link.errno < 4096 else link.errno})"
             break
     return _Reason(_cause_words(chain), detail)
@@ -312,14 +318,14 @@ def _cause_words(chain: list[BaseException]) -> str:
         (ssl.SSLCertVerificationError, "its TLS certificate is not trusted"),
         ((ssl.SSLError, urllib3.exceptions.SSLError), "the TLS connection failed"),
         (ConnectionRefusedError, "the connection was refused"),
-        ((urllib3.exceptions.ReadTimeoutError, requests.ReadTimeout), "the answer took too long"),
+        (urllib3.exceptions.ReadTimeoutError, "the answer took too long"),
         (urllib3.exceptions.NewConnectionError, "no connection could be made"),
-        ((urllib3.exceptions.ConnectTimeoutError, requests.ConnectTimeout), "connecting took too long"),
+        (urllib3.exceptions.ConnectTimeoutError, "connecting took too long"),
         (TimeoutError, "the exchange took too long"),
         (ConnectionError, "the connection was closed by the other side"),
         (http.client.RemoteDisconnected, "the connection was closed by the other side"),
-        ((http.client.IncompleteRead, requests.exceptions.ChunkedEncodingError), "the connection ended too early"),
-        (requests.exceptions.ContentDecodingError, "its compression cannot be read"),
+        (http.client.IncompleteRead, "the connection ended too early"),
+        (urllib3.exceptions.DecodeError, "its compression cannot be read"),
     )
     for kinds, words in table:
         if any(isinstance(link, kinds) for link in chain):
@@ -328,7 +334,7 @@ def _cause_words(chain: list[BaseException]) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and everything that it wraps: causes, contexts, urllib3's `reason`, requests' first argument."""
+    """An exception and everything that it wraps: causes, contexts, urllib3's `reason`, a first argument."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:

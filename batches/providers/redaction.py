@@ -54,8 +54,10 @@ def cleaned(text: str, *, limit: int = MAX_WORDS) -> str:
     """
     # Enough raw text to fill the limit; a message of megabytes is not walked through whole.
     raw = text[: limit * 8]
-    marked = raw.encode("utf-8", "replace").decode("utf-8")
-    visible = "".join(c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in marked)
+    visible = raw
+    if not (raw.isascii() and raw.isprintable()):
+        marked = raw.encode("utf-8", "replace").decode("utf-8")
+        visible = "".join(c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in marked)
     folded = " ".join(visible.split())
     if len(folded) > limit or len(text) > len(raw):
         return folded[: limit - 1].rstrip() + "…"
@@ -64,7 +66,8 @@ def cleaned(text: str, *, limit: int = MAX_WORDS) -> str:
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
     """`text` with each of `secrets` (keys, ids) masked, and everything of a secret's shape with it."""
-    for secret in sorted({s for s in secrets if s}, key=len, reverse=True):
+    # Looked for before a pattern is made: compiling one for each new id is what this would spend its time on.
+    for secret in sorted({s for s in secrets if s and s in text}, key=len, reverse=True):
         # A very short id ("7") may stand in any number; only whole words of it are ids.
         pattern = re.escape(secret) if len(secret) > 5 else rf"(?<!\w){re.escape(secret)}(?!\w)"
         text = re.sub(pattern, lambda _match, secret=secret: masked(secret), text)  # type: ignore[misc]  # bound default

@@ -258,7 +258,7 @@ class RelayPDF:
         """An authenticated API call; ids are percent-encoded into the path (A1: what the server expects is UNKNOWN)."""
         key = self.config.api_key
         if not key or not key.isascii() or not key.isprintable() or " " in key:
-            # requests would name the key in its own refusal of such a header.
+            # The HTTP library would name the key in its own refusal of such a header.
             raise Unauthorized("The account has no usable API key: it is empty or holds spaces or special characters.")
         encoded_id = quote(job_id, safe="")
         return Call(

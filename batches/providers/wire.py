@@ -7,7 +7,7 @@ same place holds the wall-clock cap, which socket timeouts alone do not give (th
 check of the connected peer, before TLS and before any byte.
 
 Read with urllib3 2.8 and requests 2.34: `urllib3/connection.py` (`_new_conn`, `request`, `getresponse`),
-`urllib3/connectionpool.py` (`_make_request`), `requests/adapters.py` (`init_poolmanager`, `send`).
+`urllib3/connectionpool.py` (`urlopen`, `_make_request`), `requests/adapters.py` (`init_poolmanager`, `cert_verify`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.util import Url
 
 from batches.providers.errors import TargetRefused
 
@@ -196,23 +197,34 @@ class _TLSConnection(_WireMarks, HTTPSConnection):  # type: ignore[misc]  # as a
     pass
 
 
-class _Pool(HTTPConnectionPool):
+class _PoolMarks:
+    """Mixed into urllib3's two pool classes."""
+
+    def urlopen(self, *args: Any, **kwargs: Any) -> Any:
+        wire = _current.get()
+        if wire is not None:
+            wire.tracked = True
+        return super().urlopen(*args, **kwargs)  # type: ignore[misc]  # from urllib3's pool
+
+
+class _Pool(_PoolMarks, HTTPConnectionPool):  # type: ignore[misc]  # as above
     ConnectionCls = _Connection
 
 
-class _TLSPool(HTTPSConnectionPool):
+class _TLSPool(_PoolMarks, HTTPSConnectionPool):  # type: ignore[misc]  # as above
     ConnectionCls = _TLSConnection
 
 
 class WireAdapter(HTTPAdapter):
-    """requests' adapter over the connections above, without retries of its own."""
+    """requests' keeper of pools over the connections above, whose pools can be had without its `send`."""
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, **kwargs)
         self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
 
-    def send(self, *args: Any, **kwargs: Any) -> requests.Response:
-        wire = _current.get()
-        if wire is not None:
-            wire.tracked = True
-        return super().send(*args, **kwargs)
+    def pool_of(self, target: Url, verify: bool | str | None) -> HTTPConnectionPool:
+        """The pool for the target's scheme, host and port. TLS trusts requests' bundle, or the file in `verify`."""
+        assert target.host is not None
+        trusted = verify if isinstance(verify, str) else requests.certs.where()
+        tls = {"cert_reqs": "CERT_REQUIRED", "ca_certs": trusted}
+        return self.poolmanager.connection_from_host(target.host, target.port, target.scheme, pool_kwargs=tls)

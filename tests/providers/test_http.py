@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
-from requests.adapters import BaseAdapter
+import urllib3
+from urllib3.util import Url
 
 from batches.providers import wire
 from batches.providers.errors import AnswerLost, NotSent, ProviderError, TooLarge
@@ -188,7 +188,8 @@ class TestAnswerLost:
             assert server.requests == 1
 
     def test_a_transport_that_does_not_say_whether_bytes_left(self, client: HttpClient) -> None:
-        client.session.mount("http://", StubAdapter(requests.exceptions.ConnectTimeout(f"/{SECRET}")))
+        error = urllib3.exceptions.ConnectTimeoutError(None, f"/{SECRET}")
+        client.session.mount("http://", StubAdapter(error))
         failed(AnswerLost, client, call("http://127.0.0.1:1"))
 
 
@@ -234,20 +235,22 @@ class TestGate:
             assert answer.status == 401
 
 
-class StubAdapter(BaseAdapter):
-    """Raises what it is given, and keeps how it was called."""
+class StubAdapter(wire.WireAdapter):
+    """Its pool raises what it is given, says nothing about the wire, and keeps how it was called."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
         self.error = error
         self.calls: list[dict[str, Any]] = []
+        self.verify: bool | str | None = None
 
-    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:  # type: ignore[override]  # keeps all keywords
+    def pool_of(self, target: Url, verify: bool | str | None) -> Any:
+        self.verify = verify
+        return self
+
+    def urlopen(self, method: str, url: str, **kwargs: Any) -> Any:
         self.calls.append(kwargs)
         raise self.error
-
-    def close(self) -> None:
-        return
 
 
 class TestConnections:
@@ -322,13 +325,15 @@ class TestConnections:
             assert {"Cookie", "Authorization", "Proxy-Authorization"}.isdisjoint(seen.headers)
 
     def test_have_both_timeouts_on_every_call_and_verify_certificates(self, client: HttpClient) -> None:
-        stub = StubAdapter(requests.exceptions.ReadTimeout())
+        stub = StubAdapter(TimeoutError())
         client.session.mount("http://", stub)
         failed(AnswerLost, client, call("http://127.0.0.1:1", seconds=1.5))
         (keywords,) = stub.calls
-        assert keywords["timeout"] == (1.5, 1.5)
-        assert keywords["verify"] is True
-        assert keywords["stream"] is True
+        assert keywords["timeout"].connect_timeout == keywords["timeout"].read_timeout == 1.5
+        assert stub.verify is True
+        assert keywords["preload_content"] is False
+        assert keywords["redirect"] is False
+        assert not keywords["retries"].total
 
 
 class TestBodies:
