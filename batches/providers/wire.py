@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from http.client import HTTPResponse
 from typing import Any, cast
 
-import requests
 from requests.adapters import HTTPAdapter
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.util import Url
@@ -207,11 +207,11 @@ class _PoolMarks:
         return super().urlopen(*args, **kwargs)  # type: ignore[misc]  # from urllib3's pool
 
 
-class _Pool(_PoolMarks, HTTPConnectionPool):  # type: ignore[misc]  # as above
+class _Pool(_PoolMarks, HTTPConnectionPool):
     ConnectionCls = _Connection
 
 
-class _TLSPool(_PoolMarks, HTTPSConnectionPool):  # type: ignore[misc]  # as above
+class _TLSPool(_PoolMarks, HTTPSConnectionPool):
     ConnectionCls = _TLSConnection
 
 
@@ -225,6 +225,7 @@ class WireAdapter(HTTPAdapter):
     def pool_of(self, target: Url, verify: bool | str | None) -> HTTPConnectionPool:
         """The pool for the target's scheme, host and port. TLS trusts requests' bundle, or the file in `verify`."""
         assert target.host is not None
-        trusted = verify if isinstance(verify, str) else requests.certs.where()
+        trusted = verify if isinstance(verify, str) else DEFAULT_CA_BUNDLE_PATH
         tls = {"cert_reqs": "CERT_REQUIRED", "ca_certs": trusted}
-        return self.poolmanager.connection_from_host(target.host, target.port, target.scheme, pool_kwargs=tls)
+        pool = self.poolmanager.connection_from_host(target.host, target.port, target.scheme, pool_kwargs=tls)
+        return cast(HTTPConnectionPool, pool)
