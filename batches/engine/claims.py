@@ -12,14 +12,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Exists, F, Max, OuterRef, Q, QuerySet
+from django.db.models import Count, F, Max, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from batches.conf import ENGINE
+from batches.engine import turns
 from batches.models import (
     ACTIVE_STATES,
     IN_FLIGHT_STATES,
-    BatchItem,
     Job,
     JobState,
     ProviderAccount,
@@ -81,37 +81,47 @@ class Claim:
 def claim_due(
     account: ProviderAccount, states: Sequence[JobState], *, owner: str, now: datetime, most: int
 ) -> list[Claim]:
-    """Up to `most` due jobs of the account in `states`, oldest first, leased to `owner`.
+    """Up to `most` due jobs of the account in `states`, leased to `owner`.
 
+    Pending ones, asked for alone, come in turns of the batches that lead them (`turns`), all others oldest first.
     Losing a race is not "no work": rows that another pump holds are skipped (PostgreSQL) or cannot be seen half
     claimed (SQLite, where transactions are alone).
     """
     if most < 1:
         return []
-    due = claimable(now).filter(account=account, state__in=states, due_at__lte=now)
-    if list(states) == [JobState.PENDING]:
-        due = due.filter(Exists(needed_items(OuterRef("version_id"))))
     with transaction.atomic():
-        candidates = due.order_by("due_at", "id")
-        if connection.features.has_select_for_update_skip_locked:
-            candidates = candidates.select_for_update(skip_locked=True, of=("self",))
-        ids = list(candidates.values_list("id", flat=True)[:most])
+        if list(states) == [JobState.PENDING]:
+            ids = turns.lease_pending(account.pk, owner=owner, now=now, most=most)
+        else:
+            ids = _lease_oldest(account, states, owner=owner, now=now, most=most)
         if not ids:
             return []
-        claimable(now).filter(id__in=ids, state__in=states).update(
-            lease_owner=owner,
-            lease_until=now + timedelta(seconds=ENGINE.lease_seconds),
-            fencing_token=F("fencing_token") + 1,
-        )
         jobs = list(
             Job.objects.filter(id__in=ids, lease_owner=owner)
             .annotate(last_sequence=Coalesce(Max("submissions__sequence"), 0))
             .select_related("version__document__workspace")
             .defer("version__input_inline")
-            .order_by("due_at", "id")
         )
         submissions = _open_submissions([job.pk for job in jobs])
+    place = {job_id: index for index, job_id in enumerate(ids)}
+    jobs.sort(key=lambda job: place[job.pk])
     return [_claim(job, submissions.get(job.pk), job.last_sequence) for job in jobs]
+
+
+def _lease_oldest(
+    account: ProviderAccount, states: Sequence[JobState], *, owner: str, now: datetime, most: int
+) -> list[int]:
+    candidates = claimable(now).filter(account=account, state__in=states, due_at__lte=now).order_by("due_at", "id")
+    if connection.features.has_select_for_update_skip_locked:
+        candidates = candidates.select_for_update(skip_locked=True, of=("self",))
+    ids = list(candidates.values_list("id", flat=True)[:most])
+    if ids:
+        claimable(now).filter(id__in=ids, state__in=states).update(
+            lease_owner=owner,
+            lease_until=now + timedelta(seconds=ENGINE.lease_seconds),
+            fencing_token=F("fencing_token") + 1,
+        )
+    return ids
 
 
 def claimable(now: datetime) -> QuerySet[Job]:
@@ -119,16 +129,20 @@ def claimable(now: datetime) -> QuerySet[Job]:
     return Job.objects.filter(Q(lease_until=None) | Q(lease_until__lt=now))
 
 
-def needed_items(version_id: Any) -> QuerySet[BatchItem]:
-    """Live items of running, unpaused batches that need the version: only these make a pending job due."""
-    return BatchItem.objects.filter(
-        version_id=version_id, cancelled_at=None, batch__paused_at=None, batch__cancelled_at=None
-    )
-
-
 def in_flight(account_id: int) -> int:
     """Jobs that are at the provider, by all that we know."""
     return Job.objects.filter(account_id=account_id, state__in=IN_FLIGHT_STATES).count()
+
+
+def sendable(account_id: int, job_ids: Sequence[int]) -> tuple[set[int], int]:
+    """Which of these jobs are led by a running batch, and how many jobs of the account are in flight: one question."""
+    if not job_ids:
+        return set(), 0
+    counted = Job.objects.filter(account_id=account_id, state__in=IN_FLIGHT_STATES).order_by().values("account_id")
+    count = Coalesce(Subquery(counted.annotate(count=Count("pk")).values("count")), 0)
+    rows = Job.objects.filter(turns.led_by_a_running_batch(), pk__in=job_ids).values_list("pk", count)
+    live = dict(rows)
+    return set(live), next(iter(live.values()), 0)
 
 
 def renew(owner: str, job_ids: Sequence[int], *, now: datetime) -> set[int]:

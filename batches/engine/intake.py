@@ -18,10 +18,11 @@ from django.db.models import Exists, F, OuterRef, Q
 
 from batches import manifests, queue
 from batches.conf import ENGINE
-from batches.engine import audit, bulk, keys, transitions
+from batches.engine import audit, bulk, keys, transitions, turns
 from batches.engine.errors import IntakeRefused
 from batches.manifests import Action, ExistingDocument, ExistingVersion, Manifest, ManifestSource, OnConflict, Plan
 from batches.models import (
+    ACTIVE_STATES,
     Batch,
     BatchItem,
     Document,
@@ -242,6 +243,7 @@ def _write(batch: Batch, checked: Check, starter: Starter, *, now: datetime) -> 
                 for planned in chunk
             ],
         )
+        _take_the_lead([planned for planned in chunk if planned.action is Action.UNCHANGED], documents, versions)
     audit.record(
         "start_batch",
         subject=f"batch {batch.public_id}",
@@ -333,7 +335,8 @@ def _make_jobs(
         for document_id in [documents[planned.row.business_id]]
     ]
     times = {"due_at": now, "created_at": now, "state_changed_at": now}
-    bulk.insert(Job, [{"version": version_id, "account": batch.account_id, **times} for _document, version_id in made])
+    whose = {"account": batch.account_id, "lead_batch": batch.pk}
+    bulk.insert(Job, [{"version": version_id, **whose, **times} for _document, version_id in made])
     if made:
         current = [{"pk": document_id, "current_version": version_id} for document_id, version_id in made]
         bulk.guarded_update(Document, current)
@@ -360,12 +363,22 @@ def _revive(
                 from_state=JobState.CANCELLED,
                 to_state=JobState.PENDING,
                 reason="revived_by_upload",
-                fields={"due_at": now, "account": batch.account_id},
+                fields={"due_at": now, "account": batch.account_id, "lead_batch": batch.pk},
             )
             for job in cancelled
         ],
         now=now,
     )
+
+
+def _take_the_lead(
+    planned_rows: Sequence[manifests.PlannedRow], documents: Mapping[str, int], versions: Mapping[tuple[int, int], int]
+) -> None:
+    """Waiting documents whose batch is paused or cancelled are sent in the turns of this one."""
+    version_ids = [versions[documents[planned.row.business_id], planned.version_number] for planned in planned_rows]
+    if version_ids:
+        waiting = Job.objects.filter(version_id__in=version_ids, state__in=ACTIVE_STATES)
+        turns.choose_leads(waiting.exclude(turns.led_by_a_running_batch()))
 
 
 def _chunks(items: Sequence[Any]) -> Iterator[Sequence[Any]]:

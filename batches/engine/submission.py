@@ -132,21 +132,27 @@ def prepare_again(claim: Claim, submission: OpenSubmission, inline: bytes | None
 def commit_intents(account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime) -> Intents:
     """Commit the intent of as many of `ready` as slots and the in-flight cap allow.
 
-    The account's lane row is locked throughout, so that neither pace nor cap can be passed by two pumps at once.
+    The account's lane row is locked throughout, so that neither pace nor cap can be passed by two pumps at once, and
+    so that nothing of a batch leaves after its pause returned: a first send that no running batch leads is lost.
     """
     limits = pacing.submit_limits(account)
     with transaction.atomic():
         pacing.lock(account.pk, Lane.SUBMIT)
-        room = max(0, account.max_in_flight - claims.in_flight(account.pk))
+        asked = [prepared.claim.job_id for prepared in ready if not prepared.is_resend]
+        wanted, in_flight = claims.sendable(account.pk, asked)
+        stopped = set(asked) - wanted
+        room = max(0, account.max_in_flight - in_flight)
         chosen: list[Prepared] = []
         for prepared in ready:
+            if prepared.claim.job_id in stopped:
+                continue
             if prepared.is_resend:
                 chosen.append(prepared)  # it is counted in flight already
             elif room:
                 chosen.append(prepared)
                 room -= 1
         if not chosen:
-            return Intents([], set(), now + timedelta(seconds=ENGINE.claim_interval_seconds))
+            return Intents([], stopped, now + timedelta(seconds=ENGINE.claim_interval_seconds))
         reservation = pacing.reserve(
             account.pk, Lane.SUBMIT, limits, wanted=len(chosen), now=now, horizon_seconds=ENGINE.slot_horizon_seconds
         )
@@ -155,7 +161,7 @@ def commit_intents(account: ProviderAccount, ready: Sequence[Prepared], *, now: 
         again = [pair for pair in slotted if pair[0].is_resend]
         sendings = _commit_first(account, first, now=now) + _commit_again(again, now=now)
     given = {prepared.claim.job_id for prepared, _slot in slotted}
-    lost = given - {sending.prepared.claim.job_id for sending in sendings}
+    lost = stopped | given - {sending.prepared.claim.job_id for sending in sendings}
     return Intents(sendings, lost, reservation.ask_again_at)
 
 

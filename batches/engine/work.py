@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Q, QuerySet
 
-from batches.engine import claims, slots
+from batches.engine import claims, slots, turns
 from batches.models import AccountHealth, HoldReason, Job, JobState, ProviderAccount
 
 #: Due jobs that are worth a further pump.
@@ -28,8 +28,7 @@ def pumps_wanted(*, now: datetime) -> int:
 
 
 def _due(now: datetime) -> QuerySet[Job]:
-    needed = Q(Exists(claims.needed_items(OuterRef("version_id"))))
-    sendable = Q(state=JobState.PENDING, account__health=AccountHealth.OPEN) & needed
+    sendable = Q(state=JobState.PENDING, account__health=AccountHealth.OPEN) & turns.led_by_a_running_batch()
     return claims.claimable(now).filter(Q(state__in=claims.IN_PROGRESS_STATES) | sendable, due_at__lte=now)
 
 

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from batches.conf import ENGINE
-from batches.engine import claims
+from batches.engine import claims, turns
 from batches.models import Batch, BatchItem, Job, JobState, ProviderAccount, SubmissionOutcome
 from tests import factories
 from tests.factories import NOW
@@ -97,6 +97,7 @@ def test_other_states_and_other_accounts_are_left_alone(batch: Batch, account: P
 
 def _cancel_item(batch: Batch) -> None:
     batch.items.update(cancelled_at=NOW)
+    turns.choose_leads(Job.objects.all())
 
 
 def _pause(batch: Batch) -> None:
@@ -118,6 +119,7 @@ def test_a_pending_job_is_due_only_while_a_live_item_needs_it(
     BatchItem.objects.create(
         batch=second, position=0, document=job.version.document, version=job.version, intake_outcome="unchanged"
     )
+    turns.choose_leads(Job.objects.all())
     assert [each.job_id for each in claim(account)] == [job.pk]
 
 

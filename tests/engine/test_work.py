@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from batches.engine import claims, slots, work
+from batches.engine import claims, slots, turns, work
 from batches.models import Batch, Job, JobState, ProviderAccount
 from tests import factories
 
@@ -92,5 +92,6 @@ def test_documents_that_nobody_needs_at_the_moment_want_none(batch: Batch, now: 
     assert work.oldest_due_seconds(now=now) == 0.0
     Batch.objects.update(paused_at=None, cancelled_at=None)
     batch.items.update(cancelled_at=now)
+    turns.choose_leads(Job.objects.all())
     assert work.pumps_wanted(now=now) == 0
     assert Job.objects.get().pk == job.pk
