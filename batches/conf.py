@@ -58,9 +58,14 @@ class EngineConf:
     unreachable_after: int = 3
     probe_first_seconds: float = 2.0
     probe_most_seconds: float = 30.0
-    #: Skew that is added to a provider's Retry-After, and the longest that is believed.
+    #: Skew that is added to a provider's Retry-After, and the longest that is believed at once.
     retry_after_skew_seconds: float = 0.5
-    retry_after_most_seconds: float = 3600.0
+    retry_after_most_seconds: float = 300.0
+    #: A 409 on our own bytes means that the first request is still in flight: the tries that are left are spread over
+    #: the minutes that a slow render may take (6, 18, 54, 162, 240 s, each less up to a half).
+    conflict_first_seconds: float = 2.0
+    conflict_growth: float = 3.0
+    conflict_most_seconds: float = 240.0
 
     poll_growth: float = 1.6
     #: How often a submission that is in doubt is looked at while its account is held.
@@ -68,6 +73,10 @@ class EngineConf:
     #: resend_until = first send + key retention - the larger of these.
     resend_margin_seconds: float = 60.0
     resend_margin_share: float = 0.10
+    #: How long a submission may be repeated where the provider takes no key and a second render does no harm.
+    harmless_resend_seconds: float = 3600.0
+    #: Further submissions of a document after renders that failed and were not billed.
+    render_again_most: int = 2
 
     #: Downloads that gave no usable PDF before the job fails as bad_output.
     bad_output_fetches: int = 3

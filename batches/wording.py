@@ -166,6 +166,8 @@ EVENT_WORDS: Mapping[str, str] = {
     "revived_by_upload": "Taken up again by an upload.",
     "submit_requeue": "It was not taken, so it waits for its turn again.",
     "submit_resend": "It is sent again with the same key.",
+    "submit_anew": "It was refused under this key, so it waits to be sent under another one.",
+    "render_again": "The provider says twice that it could not render it and did not bill it; it is sent once more.",
     "deadline_exceeded": "We stopped waiting; the provider's job id is kept.",
 }
 

@@ -79,7 +79,10 @@ def judge_error(
     """No id came back: where the submission goes is decided by `retries.decide_submission`."""
     claim, submission = sending.prepared.claim, sending.submission
     facts = retries.SubmissionFacts(
-        in_doubt=sending.prepared.doubt_before, tries=submission.try_count, resend_until=submission.resend_until
+        in_doubt=sending.prepared.doubt_before,
+        tries=submission.try_count,
+        resend_until=submission.resend_until,
+        sent_before=sending.prepared.sent_before,
     )
     decision = retries.decide_submission(error, facts, now=now, rng=rng)
     to_state, job_fields = _end_of(decision, error)
@@ -87,14 +90,14 @@ def judge_error(
         "in_doubt": decision.in_doubt,
         "try_count": submission.try_count + (1 if decision.spends_try else 0),
     }
-    if decision.next is retries.Next.FAIL:
+    if decision.next in (retries.Next.FAIL, retries.Next.ANEW):
         fields |= {"outcome": SubmissionOutcome.REFUSED, "closed_at": now}
     move = None
     if to_state is not JobState.SUBMITTING:
         move = moving(claim, to_state, reason=f"submit_{decision.next.value}", words=error.words, fields=job_fields)
     alert = None
     if decision.next is retries.Next.UNKNOWN:
-        alert = (AlertKind.UNKNOWN_OUTCOME, f"{claim.business_id}: {error.words} {WHAT_TO_DO_UNKNOWN}")
+        alert = (AlertKind.UNKNOWN_OUTCOME, f"{claim.business_id}: {_unknown_words(error)} {WHAT_TO_DO_UNKNOWN}")
     return Change(
         claim=claim,
         at=now,
@@ -116,13 +119,19 @@ def judge_error(
 def _end_of(decision: retries.Decision, error: errors.ProviderError) -> tuple[JobState, dict[str, Any]]:
     if decision.next is retries.Next.RESEND:
         return JobState.SUBMITTING, {}
-    if decision.next is retries.Next.REQUEUE:
+    if decision.next in (retries.Next.REQUEUE, retries.Next.ANEW):
         return JobState.PENDING, {"due_at": decision.due_at}
     failure = {"failure_class": decision.failure_class, "failure_code": error.code[:100], "failure_words": error.words}
     if decision.next is retries.Next.FAIL:
         return JobState.FAILED, failure
-    failure["failure_words"] = f"{error.words} {WHAT_TO_DO_UNKNOWN}"
+    failure["failure_words"] = f"{_unknown_words(error)} {WHAT_TO_DO_UNKNOWN}"
     return JobState.UNKNOWN, failure
+
+
+def _unknown_words(error: errors.ProviderError) -> str:
+    if not error.replayed:
+        return error.words
+    return f"{error.words} The provider only repeats its first answer to this key, which proves nothing."
 
 
 def judge_never_left(claim: Claim, *, now: datetime) -> Change:

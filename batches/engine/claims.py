@@ -47,6 +47,7 @@ class OpenSubmission:
     resend_until: datetime | None
     provider_job_id: str | None
     result: dict[str, Any] | None = field(repr=False)
+    failed_at: datetime | None = None
 
     def with_result(self, result: dict[str, Any]) -> OpenSubmission:
         return replace(self, result=result)
@@ -185,6 +186,7 @@ def open_submission(row: Submission) -> OpenSubmission:
         resend_until=row.resend_until,
         provider_job_id=row.provider_job_id,
         result=row.result,
+        failed_at=row.failed_at,
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from batches.conf import ENGINE
 from batches.engine import retries
 from batches.engine.changes import NO_EFFECT, AccountEffect, Change, Follow, FollowStep, moving
 from batches.engine.claims import Claim
@@ -57,6 +58,8 @@ def judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Chang
     if status.phase is JobPhase.SUCCEEDED:
         return _rendered(claim, status, seen, context)
     if status.phase is JobPhase.FAILED:
+        if status.unbilled and claim.submission.sequence <= ENGINE.render_again_most:
+            return _failed_unbilled(claim, status, seen, context)
         words = status.error_words or "The provider could not render this document."
         return Change(
             claim=claim,
@@ -77,9 +80,58 @@ def judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Chang
             submission_fields={"outcome": SubmissionOutcome.RENDER_FAILED, "closed_at": context.now},
             exchanges=exchanges,
         )
+    if claim.submission.failed_at is not None:
+        return _not_failed_after_all(claim, seen, exchanges, context)
     if _deadline_passed(claim, status.exchange.started_at, context):
         return _deadline_exceeded(claim, f"Its last status was “{status.status_word}”.", seen, exchanges, context)
     return _poll_again(claim, seen, exchanges, context)
+
+
+def _failed_unbilled(claim: Claim, status: JobStatus, seen: dict[str, Any], context: PollContext) -> Change:
+    """Failed and not billed. Read so twice, a poll cap apart, it is believed, and the document is rendered again."""
+    assert claim.submission is not None
+    exchanges = ((status.exchange, claim.submission.id),)
+    cap = timedelta(milliseconds=context.account.poll_max_ms)
+    first_at = claim.submission.failed_at
+    if first_at is None or status.exchange.started_at < first_at + cap:
+        first_at = first_at or context.now
+        due_at = first_at + cap * context.rng.uniform(1.0, 1.2)
+        after = claim.moved(
+            claim.state,
+            submission=replace(claim.submission, failed_at=first_at),
+            poll_count=seen["poll_count"],
+            due_at=due_at,
+        )
+        return Change(
+            claim=claim,
+            at=context.now,
+            job_fields={**seen, "due_at": due_at},
+            submission_id=claim.submission.id,
+            submission_fields={"failed_at": first_at},
+            exchanges=exchanges,
+            after=after,
+            follow=Follow(FollowStep.POLL, due_at),
+        )
+    words = status.error_words or "The provider could not render this document."
+    due_at = context.now + retries.backoff(claim.submission.sequence, context.rng)
+    fields = {**seen, "due_at": due_at, "deadline_at": None, "poll_count": 0}
+    return Change(
+        claim=claim,
+        at=context.now,
+        move=moving(claim, JobState.PENDING, reason="render_again", words=words, fields=fields),
+        submission_id=claim.submission.id,
+        submission_fields={"outcome": SubmissionOutcome.RENDER_FAILED, "closed_at": context.now},
+        exchanges=exchanges,
+    )
+
+
+def _not_failed_after_all(
+    claim: Claim, seen: dict[str, Any], exchanges: tuple[Any, ...], context: PollContext
+) -> Change:
+    """It was read as failed once, and now it is not: that first read counts for nothing."""
+    assert claim.submission is not None
+    change = _poll_again(replace(claim, submission=replace(claim.submission, failed_at=None)), seen, exchanges, context)
+    return replace(change, submission_id=claim.submission.id, submission_fields={"failed_at": None})
 
 
 def _rendered(claim: Claim, status: JobStatus, seen: dict[str, Any], context: PollContext) -> Change:

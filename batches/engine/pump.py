@@ -296,14 +296,16 @@ class Pump:
             free_threads = self.conf.submit_threads - len(self._sending)
             if not free_threads:
                 continue  # a slot without a thread would only be lost to the other pumps
-            intents = submission.commit_intents(account, mine[:free_threads], now=now)
+            provider = self.providers.of(account)
+            intents = submission.commit_intents(
+                account, mine[:free_threads], now=now, capabilities=provider.capabilities
+            )
             self._ask_again[account_id] = intents.ask_again_at
             gone = intents.lost | {sending.prepared.claim.job_id for sending in intents.sendings}
             self._ready[account_id] = deque(item for item in mine if item.claim.job_id not in gone)
             for job_id in intents.lost:
                 self._let_go(job_id)
             limits = pacing.submit_limits(account)
-            provider = self.providers.of(account)
             for sending in intents.sendings:
                 claim = sending.prepared.claim
                 self._held[claim.job_id] = claim
@@ -456,7 +458,7 @@ class Pump:
             assert change.after is not None
             self._held[change.claim.job_id] = change.after
             self._schedule_poll(change.after, change.follow.due_at)
-            if change.effect == changes.NO_EFFECT:
+            if change.effect == changes.NO_EFFECT and not change.submission_fields:
                 self._outbox.set_aside(change)
                 return
         self._outbox.add(change, now)

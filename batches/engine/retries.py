@@ -17,6 +17,7 @@ class Next(enum.Enum):
 
     REQUEUE = "requeue"  # definitely not there: the job waits as pending
     RESEND = "resend"  # may be there: the same key and bytes again, at `due_at`
+    ANEW = "anew"  # refused on every try, and the key is bound to that: the job waits for a submission with another key
     FAIL = "fail"  # definitely refused for good
     UNKNOWN = "unknown"  # may be there, and may not be sent again: a person decides
 
@@ -25,12 +26,14 @@ class Next(enum.Enum):
 class SubmissionFacts:
     """What the decision needs of the submission, as it was before this try.
 
-    `in_doubt`: an earlier try may have arrived. `tries` were spent before this one.
+    `in_doubt`: an earlier try may have arrived. `tries` were spent before this one. `sent_before`: this key left
+    before, whatever came of it, so that the provider can have stored an answer for it.
     """
 
     in_doubt: bool
     tries: int
     resend_until: datetime | None
+    sent_before: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,12 @@ class Decision:
 def decide_submission(
     error: errors.ProviderError, facts: SubmissionFacts, *, now: datetime, rng: random.Random
 ) -> Decision:
-    """Maybe-sent is sticky: once a try may have arrived, no later refusal of another try proves anything."""
+    """Maybe-sent is sticky: once a try may have arrived, no later refusal of another try proves anything.
+
+    The one exception is an answer that says of itself that it is the stored answer to the key's first request.
+    """
+    if error.replayed and (facts.sent_before or facts.in_doubt) and not isinstance(error, errors.KeyConflict):
+        return _after_replay(error, facts, now=now, rng=rng)
     if isinstance(error, errors.OutcomeUnknown | errors.KeyConflict):
         return _after_doubt(error, facts, now=now, rng=rng)
     if isinstance(error, errors.InvalidInput | errors.NotFound):
@@ -66,8 +74,12 @@ def decide_submission(
         hold = HoldReason.CREDIT
     elif isinstance(error, errors.RateLimited):
         cool_down_until = due_at = now + retry_after(error, rng)
+    follows = Next.RESEND if facts.in_doubt else Next.REQUEUE
+    if follows is Next.REQUEUE and facts.sent_before and isinstance(error, errors.AccountRefused):
+        # Refused again after the account was resumed: the provider may be repeating what it stored for the key.
+        follows = Next.ANEW
     return Decision(
-        Next.RESEND if facts.in_doubt else Next.REQUEUE,
+        follows,
         due_at,
         facts.in_doubt,
         spends_try=False,
@@ -77,11 +89,27 @@ def decide_submission(
     )
 
 
+def _after_replay(
+    error: errors.ProviderError, facts: SubmissionFacts, *, now: datetime, rng: random.Random
+) -> Decision:
+    """What the provider stored for this key is its last word on it: asking again brings the same.
+
+    A stored definite refusal settles all doubt: nothing exists under the key. A stored 5xx settles nothing.
+    """
+    if isinstance(error, errors.InvalidInput | errors.NotFound):
+        return Decision(Next.FAIL, now, False, True, FailureClass.INVALID_INPUT)
+    if isinstance(error, errors.AccountRefused | errors.RateLimited):
+        # Old news about the account; the next submission learns how it stands now.
+        return Decision(Next.ANEW, now + backoff(facts.tries, rng), False, spends_try=False)
+    return Decision(Next.UNKNOWN, now, True, True, FailureClass.UNKNOWN_OUTCOME)
+
+
 def _after_doubt(error: errors.ProviderError, facts: SubmissionFacts, *, now: datetime, rng: random.Random) -> Decision:
     """The try may have arrived (or its key is known there): only the same key and bytes may follow it."""
     tries = facts.tries + 1
     transport_failure = isinstance(error, errors.AnswerLost)
-    wait = max(backoff(tries, rng), timedelta(seconds=error.retry_after or 0))
+    own = conflict_wait(tries, rng) if isinstance(error, errors.KeyConflict) else backoff(tries, rng)
+    wait = max(own, timedelta(seconds=min(error.retry_after or 0, ENGINE.retry_after_most_seconds)))
     if tries < ENGINE.submit_tries_most and may_resend(facts.resend_until, now + wait):
         return Decision(Next.RESEND, now + wait, True, spends_try=True, transport_failure=transport_failure)
     kind = FailureClass.IDEMPOTENCY_CONFLICT if isinstance(error, errors.KeyConflict) else FailureClass.UNKNOWN_OUTCOME
@@ -93,8 +121,15 @@ def may_resend(resend_until: datetime | None, now: datetime) -> bool:
     return resend_until is not None and now + timedelta(seconds=ENGINE.read_timeout) < resend_until
 
 
-def resend_until(first_sent_at: datetime, retention_seconds: int) -> datetime | None:
-    """First send + key retention - a margin; None when nothing is left of it."""
+def resend_until(
+    first_sent_at: datetime, retention_seconds: int, *, takes_key: bool = True, harmless: bool = False
+) -> datetime | None:
+    """First send + key retention - a margin; None when nothing is left of it, or the provider takes no key.
+
+    Where it takes no key and a second render is free and harmless, repeats are allowed for a fixed time.
+    """
+    if not takes_key:
+        return first_sent_at + timedelta(seconds=ENGINE.harmless_resend_seconds) if harmless else None
     margin = max(ENGINE.resend_margin_seconds, ENGINE.resend_margin_share * retention_seconds)
     return first_sent_at + timedelta(seconds=retention_seconds - margin) if retention_seconds > margin else None
 
@@ -103,6 +138,14 @@ def backoff(tries: int, rng: random.Random) -> timedelta:
     """Capped exponential delay with full jitter; never under a quarter of a second, so that no loop is hot."""
     ceiling = min(ENGINE.backoff_most_seconds, ENGINE.backoff_first_seconds * 2 ** min(tries, 16))
     return timedelta(seconds=max(0.25, rng.uniform(0, ceiling)))
+
+
+def conflict_wait(tries: int, rng: random.Random) -> timedelta:
+    """Before the first request under a key is asked for again: long enough that a few tries outlast a slow render."""
+    ceiling = min(
+        ENGINE.conflict_most_seconds, ENGINE.conflict_first_seconds * ENGINE.conflict_growth ** min(tries, 16)
+    )
+    return timedelta(seconds=ceiling * rng.uniform(0.5, 1.0))
 
 
 def retry_after(error: errors.ProviderError, rng: random.Random) -> timedelta:

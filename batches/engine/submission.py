@@ -28,8 +28,11 @@ from batches.models import (
     ProviderAccount,
     Submission,
 )
-from batches.providers.base import Accepted, DocumentSource, Finished, PreparedRequest, Provider
+from batches.providers.base import Accepted, Capabilities, DocumentSource, Finished, PreparedRequest, Provider
 from batches.storage import ArtifactStore, request_key
+
+#: What is believed of a provider that a caller does not name.
+TAKES_KEY = Capabilities(client_key=True)
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,17 @@ class Input:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A claimed job with the exact bytes that are to leave. `doubt_before`: an earlier try may have arrived."""
+    """A claimed job with the exact bytes that are to leave.
+
+    `doubt_before`: an earlier try may have arrived. `sent_before`: the key has left before, whatever came of it.
+    """
 
     claim: Claim
     request: PreparedRequest
     request_sha256: str
     body_key: str | None
     doubt_before: bool
+    sent_before: bool = False
 
     @property
     def is_resend(self) -> bool:
@@ -126,10 +133,12 @@ def prepare_again(claim: Claim, submission: OpenSubmission, inline: bytes | None
     if digest != submission.request_sha256:
         raise ValueError(f"submission {submission.id}: the stored request bytes are damaged")
     request = PreparedRequest(route=submission.route, body=body)
-    return Prepared(claim, request, digest, submission.body_key, doubt_before=submission.in_doubt)
+    return Prepared(claim, request, digest, submission.body_key, doubt_before=submission.in_doubt, sent_before=True)
 
 
-def commit_intents(account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime) -> Intents:
+def commit_intents(
+    account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime, capabilities: Capabilities = TAKES_KEY
+) -> Intents:
     """Commit the intent of as many of `ready` as slots and the in-flight cap allow.
 
     The account's lane row is locked throughout, so that neither pace nor cap can be passed by two pumps at once, and
@@ -159,14 +168,20 @@ def commit_intents(account: ProviderAccount, ready: Sequence[Prepared], *, now: 
         slotted = list(zip(chosen, reservation.slots, strict=False))
         first = [pair for pair in slotted if not pair[0].is_resend]
         again = [pair for pair in slotted if pair[0].is_resend]
-        sendings = _commit_first(account, first, now=now) + _commit_again(again, now=now)
+        until = retries.resend_until(
+            now,
+            account.key_retention_seconds,
+            takes_key=capabilities.client_key,
+            harmless=capabilities.resend_is_harmless,
+        )
+        sendings = _commit_first(account, first, until, now=now) + _commit_again(again, now=now)
     given = {prepared.claim.job_id for prepared, _slot in slotted}
     lost = stopped | given - {sending.prepared.claim.job_id for sending in sendings}
     return Intents(sendings, lost, reservation.ask_again_at)
 
 
 def _commit_first(
-    account: ProviderAccount, pairs: Sequence[tuple[Prepared, datetime]], *, now: datetime
+    account: ProviderAccount, pairs: Sequence[tuple[Prepared, datetime]], until: datetime | None, *, now: datetime
 ) -> list[Sending]:
     """pending → submitting, with the submission's row: a new one, or the open one that was definitely refused."""
     if not pairs:
@@ -174,7 +189,6 @@ def _commit_first(
     moved = transitions.move_many(
         [moving(prepared.claim, JobState.SUBMITTING, reason="intent_committed") for prepared, _slot in pairs], now=now
     )
-    until = retries.resend_until(now, account.key_retention_seconds)
     mine = [pair for pair in pairs if pair[0].claim.job_id in moved]
     fresh = [(prepared, slot) for prepared, slot in mine if prepared.claim.submission is None]
     rows = [_new_submission(account, prepared, until, now=now) for prepared, _slot in fresh]

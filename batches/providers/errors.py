@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 
 class ProviderError(Exception):
-    """Base of all. `code` is the vendor's own code where it gave one, `retry_after` is in seconds, bounded and >= 0."""
+    """Base of all. `code` is the vendor's own code where it gave one, `retry_after` is in seconds, bounded and >= 0.
+
+    `replayed` is true only where the vendor's answer says that it repeats what it had stored for the key.
+    """
 
     failure_class: ClassVar[str] = "transient"
 
@@ -41,6 +44,7 @@ class ProviderError(Exception):
         detail: str = "",
         status: int | None = None,
         retry_after: float | None = None,
+        replayed: bool = False,
         exchange: ExchangeFacts | None = None,
     ) -> None:
         super().__init__(words)
@@ -49,6 +53,7 @@ class ProviderError(Exception):
         self.detail = detail
         self.status = status
         self.retry_after = retry_after
+        self.replayed = replayed
         self.exchange = exchange
 
 

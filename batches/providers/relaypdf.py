@@ -318,7 +318,10 @@ class RelayPDF:
         return error
 
     def _refusal(self, answer: Answer, now: datetime) -> ProviderError:
-        """The error for any status that is not 2xx: by the vendor's code where it is known, else by status class."""
+        """The error for any status that is not 2xx: by the vendor's code where it is known, else by status class.
+
+        `replayed` stays false: no mark of a repeated answer is known (A6: UNKNOWN).
+        """
         value = answers.json_value(answer.read_some(ERROR_BYTES))
         code, message = answers.error_in(value, secrets=answer.call.secrets, sent=answer.call.body)
         said = f"RelayPDF: {message}" if message else f"RelayPDF answered {answer.status} without words."

@@ -54,6 +54,7 @@ class Refuse:
     words: str = "The simulated provider says no."
     code: str = ""
     retry_after: float | None = None
+    replayed: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class Fail:
 
     code: str = "render_error"
     words: str = "The page would not render."
+    unbilled: bool = False
 
 
 @dataclass(frozen=True)
@@ -343,6 +345,7 @@ class SimulatedProvider:
                 self._exchange("poll", 200),
                 error_code=answer.code,
                 error_words=answer.words,
+                unbilled=answer.unbilled,
             )
         assert isinstance(answer, Complete)
         return JobStatus(
@@ -366,6 +369,7 @@ class SimulatedProvider:
             refusal.words,
             code=refusal.code,
             retry_after=refusal.retry_after,
+            replayed=refusal.replayed,
             exchange=self._exchange(call, None, name),
         )
 

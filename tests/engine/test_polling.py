@@ -13,7 +13,7 @@ from batches.engine.polling import PollContext
 from batches.models import AlertKind, FailureClass, HoldReason, JobState, Lane
 from batches.providers import errors
 from batches.providers.base import JobPhase, ResultRef
-from tests.engine.samples import Dice, account, claim, exchange, status
+from tests.engine.samples import Dice, accepted_submission, account, claim, exchange, status
 from tests.factories import NOW
 
 DEADLINE = NOW + timedelta(seconds=1800)
@@ -86,6 +86,77 @@ def test_a_failed_job_ends_with_the_providers_own_code_and_words(code: str, word
     assert change.move.fields["failure_words"] == shown
     assert change.submission_fields["outcome"] == "render_failed"
     assert change.follow is None
+
+
+# --- failed and not billed ---
+
+CAP = timedelta(milliseconds=15_000)
+
+
+def unbilled(*, at: datetime = NOW, **fields: Any) -> Any:
+    return status(
+        JobPhase.FAILED, "failed", at=at, error_code="render_failed", error_words="No.", unbilled=True, **fields
+    )
+
+
+def test_the_first_time_that_it_is_read_as_failed_and_unbilled_it_is_read_once_more_a_poll_cap_later() -> None:
+    change = polling.judge_status(accepted(), unbilled(), context(place=0))
+    assert change.move is None
+    assert change.submission_fields == {"failed_at": NOW}
+    assert change.after.submission.failed_at == NOW
+    assert change.follow.due_at == change.job_fields["due_at"] == NOW + CAP
+    assert polling.judge_status(accepted(), unbilled(), context(place=1)).follow.due_at == NOW + CAP * 1.2
+
+
+@pytest.mark.parametrize(("after", "believed"), [(0.0, False), (14.999, False), (15.0, True), (4000.0, True)])
+def test_only_a_second_read_a_poll_cap_later_is_believed_and_renders_again(after: float, believed: bool) -> None:
+    known = accepted(submission=accepted_submission(failed_at=NOW))
+    at = NOW + timedelta(seconds=after)
+    change = polling.judge_status(known, unbilled(at=at), context(at=at))
+    assert (change.move is not None) is believed
+    if not believed:
+        assert change.follow.due_at >= NOW + CAP
+        assert change.submission_fields == {"failed_at": NOW}, "the first read stays the first"
+        return
+    assert change.move.to_state is JobState.PENDING
+    assert change.move.reason == "render_again"
+    assert change.move.fields["deadline_at"] is None
+    assert change.submission_fields == {"outcome": "render_failed", "closed_at": at}
+    assert "provider_job_id" not in change.submission_fields, "the closed one keeps its id"
+    assert change.follow is None
+
+
+@pytest.mark.parametrize(("sequence", "again"), [(1, True), (2, True), (3, False), (9, False)])
+def test_at_most_two_more_submissions_follow(sequence: int, again: bool) -> None:
+    known = accepted(submission=accepted_submission(failed_at=NOW, sequence=sequence))
+    at = NOW + CAP
+    change = polling.judge_status(known, unbilled(at=at), context(at=at))
+    assert change.move.to_state is (JobState.PENDING if again else JobState.FAILED)
+
+
+@pytest.mark.parametrize("failed_at", [None, NOW])
+def test_a_failure_that_may_be_billed_is_final(failed_at: datetime | None) -> None:
+    known = accepted(submission=accepted_submission(failed_at=failed_at))
+    at = NOW + CAP
+    change = polling.judge_status(known, status(JobPhase.FAILED, "failed", at=at, error_code="odd"), context(at=at))
+    assert change.move.to_state is JobState.FAILED
+
+
+def test_a_job_that_is_not_failed_after_all_starts_the_count_anew() -> None:
+    known = accepted(submission=accepted_submission(failed_at=NOW))
+    change = polling.judge_status(known, status(JobPhase.RUNNING, "processing"), context())
+    assert change.submission_fields == {"failed_at": None}
+    assert change.after.submission.failed_at is None
+    done = polling.judge_status(known, status(JobPhase.SUCCEEDED, "completed"), context())
+    assert done.move.to_state is JobState.RENDERED
+
+
+@pytest.mark.parametrize("kind", [errors.NotSent, errors.ServerFault, errors.NotFound])
+def test_a_read_that_failed_is_no_second_reading(kind: type[errors.ProviderError]) -> None:
+    known = accepted(submission=accepted_submission(failed_at=NOW))
+    at = NOW + CAP
+    change = polling.judge_error(known, kind("No.", exchange=exchange("poll", at=at)), context(at=at))
+    assert (change.move, change.submission_fields, change.after.submission.failed_at) == (None, {}, NOW)
 
 
 @pytest.mark.parametrize(("polls", "seconds"), [(0, 1.6), (1, 2.56), (2, 4.096), (5, 15.0), (60, 15.0)])

@@ -34,9 +34,11 @@ def decide(
     tries: int = 0,
     resend_until: datetime | None = OPEN_WINDOW,
     retry_after: float | None = None,
+    sent_before: bool = False,
+    replayed: bool = False,
 ) -> retries.Decision:
-    facts = SubmissionFacts(in_doubt=in_doubt, tries=tries, resend_until=resend_until)
-    error = kind("No.", retry_after=retry_after)
+    facts = SubmissionFacts(in_doubt=in_doubt, tries=tries, resend_until=resend_until, sent_before=sent_before)
+    error = kind("No.", retry_after=retry_after, replayed=replayed)
     return retries.decide_submission(error, facts, now=NOW, rng=random.Random(3))
 
 
@@ -103,6 +105,66 @@ def test_once_in_doubt_no_answer_of_another_try_makes_it_failed_or_pending(
     assert decision.in_doubt
 
 
+@pytest.mark.parametrize("in_doubt", [False, True])
+@pytest.mark.parametrize("until", [OPEN_WINDOW, CLOSED_WINDOW, None])
+@pytest.mark.parametrize("tries", [0, ENGINE.submit_tries_most - 1])
+@pytest.mark.parametrize(
+    ("kind", "next_step", "doubt_after", "spends_try", "failure"),
+    [
+        (errors.InvalidInput, Next.FAIL, False, True, FailureClass.INVALID_INPUT),
+        (errors.NotFound, Next.FAIL, False, True, FailureClass.INVALID_INPUT),
+        (errors.Unauthorized, Next.ANEW, False, False, None),
+        (errors.InsufficientCredit, Next.ANEW, False, False, None),
+        (errors.RateLimited, Next.ANEW, False, False, None),
+        (errors.ServerFault, Next.UNKNOWN, True, True, FailureClass.UNKNOWN_OUTCOME),
+        (errors.ContractBroken, Next.UNKNOWN, True, True, FailureClass.UNKNOWN_OUTCOME),
+    ],
+)
+def test_a_stored_definite_refusal_settles_all_doubt_and_a_stored_5xx_settles_nothing(
+    kind: type[errors.ProviderError],
+    next_step: Next,
+    doubt_after: bool,
+    spends_try: bool,
+    failure: FailureClass | None,
+    tries: int,
+    until: datetime | None,
+    in_doubt: bool,
+) -> None:
+    decision = decide(
+        kind, in_doubt=in_doubt, tries=tries, resend_until=until, sent_before=True, replayed=True, retry_after=9.0
+    )
+    assert (decision.next, decision.in_doubt, decision.spends_try) == (next_step, doubt_after, spends_try)
+    assert decision.failure_class == failure
+    assert (decision.hold, decision.cool_down_until) == (None, None), "old news about the account"
+
+
+@pytest.mark.parametrize("kind", [*DOCUMENT_REFUSED, *ACCOUNT_TROUBLE, errors.ServerFault])
+def test_a_key_that_never_left_before_cannot_be_answered_from_memory(kind: type[errors.ProviderError]) -> None:
+    assert decide(kind, replayed=True) == decide(kind)
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+def test_a_conflict_is_never_a_stored_refusal(in_doubt: bool) -> None:
+    assert decide(errors.KeyConflict, in_doubt=in_doubt, sent_before=True, replayed=True).next is Next.RESEND
+
+
+@pytest.mark.parametrize(
+    ("kind", "next_step", "hold"),
+    [
+        (errors.Unauthorized, Next.ANEW, HoldReason.AUTH),
+        (errors.InsufficientCredit, Next.ANEW, HoldReason.CREDIT),
+        (errors.RateLimited, Next.REQUEUE, None),
+        (errors.NotSent, Next.REQUEUE, None),
+    ],
+)
+def test_a_second_refusal_of_the_account_takes_another_key_because_this_one_may_be_bound_to_the_first(
+    kind: type[errors.ProviderError], next_step: Next, hold: HoldReason | None
+) -> None:
+    decision = decide(kind, sent_before=True)
+    assert (decision.next, decision.hold, decision.spends_try) == (next_step, hold, False)
+    assert decide(kind, sent_before=True, in_doubt=True).next is Next.RESEND, "never while in doubt"
+
+
 @pytest.mark.parametrize(
     ("kind", "hold", "counts_as_unreached"),
     [
@@ -164,6 +226,22 @@ def test_a_resend_ends_a_margin_before_the_key_is_forgotten(retention_seconds: i
     assert retries.resend_until(NOW, retention_seconds) == NOW + timedelta(seconds=left_seconds)
 
 
+@pytest.mark.parametrize(
+    ("takes_key", "harmless", "seconds"),
+    [
+        (True, False, 3240),
+        (True, True, 3240),
+        (False, True, ENGINE.harmless_resend_seconds),
+        (False, False, None),
+    ],
+)
+def test_without_a_key_only_a_harmless_render_is_ever_repeated(
+    takes_key: bool, harmless: bool, seconds: float | None
+) -> None:
+    until = retries.resend_until(NOW, 3600, takes_key=takes_key, harmless=harmless)
+    assert until == (None if seconds is None else NOW + timedelta(seconds=seconds))
+
+
 @pytest.mark.parametrize("retention_seconds", [0, 1, 59, 60])
 def test_a_retention_within_the_margin_allows_no_resend(retention_seconds: int) -> None:
     assert retries.resend_until(NOW, retention_seconds) is None
@@ -195,6 +273,20 @@ def test_backoff_stays_between_a_quarter_second_and_its_growing_ceiling(tries: i
         assert 0.25 <= wait <= ceiling
     assert retries.backoff(tries, Dice(1)).total_seconds() == ceiling
     assert retries.backoff(tries, Dice(0)).total_seconds() == 0.25
+
+
+def test_conflicts_are_asked_about_for_as_long_as_a_slow_render_takes() -> None:
+    waits = [retries.conflict_wait(tries, Dice(1)).total_seconds() for tries in range(1, ENGINE.submit_tries_most)]
+    assert waits == [6, 18, 54, 162, 240]
+    assert [retries.conflict_wait(tries, Dice(0)).total_seconds() for tries in (1, 2)] == [3, 9]
+    assert retries.conflict_wait(10_000, Dice(1)).total_seconds() == 240
+
+
+@pytest.mark.parametrize("asked", [-1.0, 0.0, 9_999_999_999.0, float("inf")])
+@pytest.mark.parametrize("kind", [errors.ServerFault, errors.KeyConflict])
+def test_what_a_doubtful_answer_asks_for_is_bounded_too(kind: type[errors.ProviderError], asked: float) -> None:
+    wait = (decide(kind, retry_after=asked).due_at - NOW).total_seconds()
+    assert 0 < wait <= ENGINE.retry_after_most_seconds
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,22 @@ def test_where_job_and_submission_go(
         assert "The provider says no." in change.move.fields["failure_words"]
 
 
+def test_a_key_that_is_bound_to_a_refusal_is_closed_and_the_job_waits_for_another() -> None:
+    error = errors.InsufficientCredit("No funds.", replayed=True, exchange=exchange(status=402))
+    change = answers.judge_error(sending(doubt_before=True), error, ACCOUNT, now=NOW, rng=RNG)
+    assert change.move.to_state is JobState.PENDING
+    assert change.submission_fields == {"in_doubt": False, "try_count": 0, "outcome": "refused", "closed_at": NOW}
+    assert change.effect.hold is None
+
+
+def test_a_stored_5xx_says_why_nothing_more_is_asked() -> None:
+    error = errors.ServerFault("It failed.", replayed=True)
+    change = answers.judge_error(sending(doubt_before=True), error, ACCOUNT, now=NOW, rng=RNG)
+    assert change.move.to_state is JobState.UNKNOWN
+    assert "repeats its first answer" in change.alert[1]
+    assert "repeats its first answer" in change.move.fields["failure_words"]
+
+
 def test_unknown_opens_an_alert_that_says_what_to_do() -> None:
     last = sending(doubt_before=True, try_count=ENGINE.submit_tries_most - 1)
     change = answers.judge_error(last, errors.AnswerLost("Reset."), ACCOUNT, now=NOW, rng=RNG)

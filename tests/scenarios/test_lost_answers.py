@@ -8,8 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from batches.conf import ENGINE
+from batches.engine import health
 from batches.models import Alert, Submission
 from batches.providers import errors
+from batches.providers.base import Capabilities
 from tests.engine.simulated import Answer, Double, Lose, Refuse
 from tests.scenarios.world import World
 
@@ -163,3 +165,75 @@ def test_an_id_that_a_suspended_pump_brings_takes_its_document_out_of_unknown(
     assert "id_arrived_late" in world.reasons("INV-1")
     assert len(world.provider.arrivals) == 1
     assert world.open_alerts() == []
+
+
+# --- answers that the provider had stored for the key ---
+
+
+def test_a_stored_refusal_of_the_document_settles_what_was_in_doubt(world: World) -> None:
+    refusal = Refuse(errors.InvalidInput, "The HTML is too large.", code="too_large", replayed=True)
+    world.provider.script("INV-1", submit=[Refuse(errors.AnswerLost), refusal])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    assert world.failures() == {"INV-1": "invalid_input"}
+    assert world.states() == {"INV-1": "failed"}
+    assert Submission.objects.get().outcome == "refused"
+
+
+def test_a_stored_refusal_of_the_account_is_followed_by_one_submission_under_another_key(world: World) -> None:
+    refusal = Refuse(errors.InsufficientCredit, replayed=True)
+    world.provider.script("INV-1", submit=[Refuse(errors.AnswerLost), refusal])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    first, second = Submission.objects.order_by("sequence")
+    assert (first.outcome, first.in_doubt, second.outcome) == ("refused", False, "delivered")
+    assert first.idempotency_key != second.idempotency_key
+    assert first.request_sha256 == second.request_sha256
+    assert world.account_now().health == "open", "what was refused then says nothing about now"
+
+
+def test_a_stored_5xx_ends_as_unknown_at_once(world: World) -> None:
+    world.provider.script("INV-1", submit=[Lose(), Refuse(errors.ServerFault, replayed=True)])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    assert world.states() == {"INV-1": "unknown"}
+    assert len(world.provider.arrivals_of("INV-1")) == 2
+
+
+def test_a_provider_that_binds_a_key_to_its_402_unmarked_is_asked_under_another_key_after_the_second(
+    world: World,
+) -> None:
+    """A resume after a top-up must not be refused for ever by what was stored before it."""
+    world.provider.script("INV-1", submit=[Refuse(errors.InsufficientCredit), Refuse(errors.InsufficientCredit)])
+    world.hand_over("INV-1")
+    for _ in range(2):
+        world.run_until(lambda: world.account_now().health == "held")
+        world.run_for(5)
+        health.resume(world.account.pk, now=world.clock.now())
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    first, second, third = world.provider.arrivals_of("INV-1")
+    assert first.key == second.key != third.key
+
+
+# --- providers that take no key ---
+
+
+def test_a_provider_without_keys_whose_renders_are_harmless_is_asked_again(world: World) -> None:
+    world.provider.capabilities = Capabilities(client_key=False, resend_is_harmless=True)
+    world.provider.script("INV-1", submit=[Refuse(errors.AnswerLost), Refuse(errors.ServerFault)])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    assert len(world.provider.arrivals_of("INV-1")) == 3
+
+
+def test_a_provider_without_keys_that_bills_every_render_is_asked_once(world: World) -> None:
+    world.provider.capabilities = Capabilities(client_key=False)
+    world.provider.script("INV-1", submit=[Lose()])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    assert world.states() == {"INV-1": "unknown"}
+    assert len(world.provider.arrivals_of("INV-1")) == 1
+    assert Submission.objects.get().resend_until is None

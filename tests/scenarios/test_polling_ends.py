@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
@@ -110,3 +111,49 @@ def test_a_long_render_outlives_pump_after_pump(make_world: Callable[..., World]
     job = world.job("INV-1")
     assert job.exchanges.filter(kind="poll").count() == reads, "each read left its exchange"
     assert job.poll_count == reads
+
+
+def test_a_render_that_failed_unbilled_is_sent_twice_more_and_then_it_is_final(world: World) -> None:
+    fails = itertools.repeat(Fail("render_failed", "The page would not render.", unbilled=True))
+    world.provider.script("INV-1", status=fails)
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    assert world.failures() == {"INV-1": "render_failed"}
+    rows = list(Submission.objects.order_by("sequence"))
+    assert [(row.sequence, row.outcome) for row in rows] == [(number, "render_failed") for number in (1, 2, 3)]
+    assert len({row.provider_job_id for row in rows} - {None}) == 3, "each closed one keeps its id"
+    assert len({row.idempotency_key for row in rows}) == 3
+    cap = timedelta(milliseconds=world.account.poll_max_ms)
+    assert all(row.closed_at - row.failed_at >= cap for row in rows[:2]), "believed at the second reading only"
+    assert world.reasons("INV-1").count("render_again") == 2
+
+
+def test_a_render_that_works_the_second_time_is_saved(world: World) -> None:
+    fail = Fail("render_failed", unbilled=True)
+    world.provider.script("INV-1", status=[fail, fail])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"], billed_once=False)
+    assert list(Submission.objects.order_by("sequence").values_list("outcome", flat=True)) == [
+        "render_failed",
+        "delivered",
+    ]
+
+
+def test_a_failure_that_is_taken_back_renders_nothing_again(world: World) -> None:
+    fail = Fail("render_failed", unbilled=True)
+    world.provider.script("INV-1", status=[fail, Word("processing"), fail, Word("retrying")])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    assert Submission.objects.get().failed_at is None
+
+
+def test_the_first_reading_of_a_failure_outlives_the_pump_that_read_it(world: World) -> None:
+    fail = Fail("render_failed", unbilled=True)
+    world.provider.script("INV-1", status=[fail, fail])
+    world.hand_over("INV-1")
+    world.run_until(lambda: Submission.objects.exclude(failed_at=None).exists())
+    first = Submission.objects.get().failed_at
+    world.run_until(lambda: Submission.objects.count() == 2)
+    assert Submission.objects.get(sequence=1).failed_at == first
