@@ -9,7 +9,7 @@ TOGETHER := -n 2 --dist loadfile -m "not alone"
 ALONE := -m alone
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-sqlite test-postgres chromium lint types check lock clean
+.PHONY: help install demo up test test-sqlite test-postgres chromium lint types check bench lock clean
 
 help:
 	@echo "make demo     install, render the twelve documents of examples/ on the sandbox, print the result, stop"
@@ -17,6 +17,7 @@ help:
 	@echo "make test     the whole suite, on SQLite and on PostgreSQL"
 	@echo "make lint     ruff                    make types    mypy"
 	@echo "make check    lint, types, Django's own checks, migrations"
+	@echo "make bench    documents a second against three baselines (benchmarks/README.md; 15 minutes)"
 	@echo "make install  .venv with everything   make clean    remove the demonstration's data and all caches"
 
 install: $(INSTALLED)
@@ -73,6 +74,9 @@ check: lint types
 lock:
 	uv pip compile pyproject.toml --universal --generate-hashes -q --no-header -o requirements.txt
 	uv pip compile pyproject.toml --group dev --universal --generate-hashes -q --no-header -o requirements-dev.txt
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks throughput $(BENCH)
 
 clean:
 	rm -rf var/demo var/check .pytest_cache .mypy_cache .ruff_cache

@@ -58,7 +58,8 @@ def _binaries(folder: Path) -> Path:
 class Server:
     """One server with its data in a temporary folder; it may be stopped and started again, as in an outage."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Sequence[str] = FAST_AND_LOOSE) -> None:
+        self._options = tuple(options)
         self.folder = Path(tempfile.mkdtemp(prefix="pg-"))
         self.url = f"postgresql://postgres@/postgres?host={self.folder}"
         self._log = self.folder / "server.log"
@@ -83,7 +84,7 @@ class Server:
 
     def start(self) -> None:
         """Returns when it answers. Raises `ServerFailed`."""
-        options = [f"-c{option}" for option in (*FAST_AND_LOOSE, f"unix_socket_directories={self.folder}")]
+        options = [f"-c{option}" for option in (*self._options, f"unix_socket_directories={self.folder}")]
         parent = os.getpid()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -109,6 +110,11 @@ class Server:
             else:
                 return
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
     def stop(self) -> None:
         """Fast shutdown (SIGINT): open connections are ended. SIGKILL only when that does not end it."""
         if self._process is not None and self._process.poll() is None:
@@ -125,9 +131,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def server() -> Iterator[Server]:
+def server(options: Sequence[str] = FAST_AND_LOOSE) -> Iterator[Server]:
     """A running server, stopped and removed at the end. Raises `ServerFailed`."""
-    running = Server()
+    running = Server(options)
     try:
         running.make_data()
         running.start()
