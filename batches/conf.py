@@ -32,6 +32,9 @@ class EngineConf:
     submit_threads: int = 16
     poll_threads: int = 16
     fetch_threads: int = 6
+    #: Finished PDFs of an account that may wait for a download before it sends nothing new: minutes of work for the
+    #: fetch threads, so that no pace is lost, and few enough that a store without room costs no more renders.
+    fetch_backlog_most: int = 500
     #: Making and reading back request bytes; apart from downloads, so that a slow backlog of them stops no submission.
     prepare_threads: int = 2
 

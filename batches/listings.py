@@ -252,9 +252,15 @@ class Alerts:
 
 
 def open_alerts(user: selectors.Person) -> Alerts:
-    """Open alerts about the user's documents and batches; held accounts are told apart from them."""
+    """Open alerts about the user's documents and batches, their accounts' late downloads, and the store they share.
+
+    Held accounts are told apart from them.
+    """
     mine = selectors.visible_workspaces(user)
     about_mine = Q(batch__workspace__in=mine) | Q(job__version__document__workspace__in=mine)
+    about_mine |= Q(kind=AlertKind.LINKS_AGEING, account__in=selectors.usable_accounts(mine).values("pk"))
+    if mine.exists():
+        about_mine |= Q(kind=AlertKind.STORE, job=None, batch=None)
     alerts = Alert.objects.filter(about_mine, closed_at=None).exclude(kind=AlertKind.ACCOUNT_HELD)
     newest = alerts.select_related("job__version__document", "batch").order_by("-opened_at", "-id")
     shown = list(newest[:ALERTS_SHOWN])

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.db.models import Q
+
 from batches.models import Alert, AlertKind, ProviderAccount
+
+#: Subjects of what concerns the store as a whole: what it cannot take, and what its sweeps found.
+STORE_WRITES = "store:writes"
+STORE_OBJECTS = "store"
 
 
 def open_for_account(account: ProviderAccount, kind: AlertKind, words: str, *, now: datetime) -> None:
@@ -15,13 +21,32 @@ def open_for_job(job_id: int, kind: AlertKind, words: str, *, now: datetime) -> 
     _open(kind, f"job:{job_id}", words, now=now, job_id=job_id)
 
 
+def open_for_store(words: str, *, now: datetime) -> None:
+    """The store cannot take PDFs: one alert, however many documents wait for it."""
+    _open(AlertKind.STORE, STORE_WRITES, words, now=now)
+
+
+def tell(kind: AlertKind, subject: str, words: str, *, now: datetime, account_id: int | None = None) -> None:
+    """One alert that sums something up: opened, or its words brought up to date."""
+    if not Alert.objects.filter(kind=kind, subject=subject, closed_at=None).update(words=words):
+        _open(kind, subject, words, now=now, **({"account_id": account_id} if account_id else {}))
+
+
+def close(kind: AlertKind, subject: str, *, now: datetime) -> None:
+    Alert.objects.filter(kind=kind, subject=subject, closed_at=None).update(closed_at=now)
+
+
 def close_for_account(account: ProviderAccount, kind: AlertKind, *, now: datetime) -> None:
     Alert.objects.filter(kind=kind, subject=f"account:{account.pk}", closed_at=None).update(closed_at=now)
 
 
 def close_for_jobs(job_ids: list[int], *, now: datetime) -> None:
-    """Close what was open about these jobs: they came to a good end. What may have been billed twice stays open."""
-    Alert.objects.filter(job_id__in=job_ids, closed_at=None).exclude(kind=AlertKind.SURPLUS).update(closed_at=now)
+    """Close what was open about these jobs: they came to a good end, and the store took what it was given.
+
+    What may have been billed twice stays open.
+    """
+    about = Q(job_id__in=job_ids) | Q(kind=AlertKind.STORE, subject=STORE_WRITES)
+    Alert.objects.filter(about, closed_at=None).exclude(kind=AlertKind.SURPLUS).update(closed_at=now)
 
 
 def _open(kind: AlertKind, subject: str, words: str, *, now: datetime, **link: int) -> None:

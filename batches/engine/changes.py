@@ -65,6 +65,22 @@ class ArtifactFacts:
     page_count: int
 
 
+#: What a stored PDF sets on its row when the row is there already.
+RESTORED_COLUMNS = (
+    "submission_id",
+    "storage_key",
+    "sha256",
+    "byte_count",
+    "page_count",
+    "stored_at",
+    "verified_at",
+    "checked_at",
+    "missing_at",
+    "notice",
+    "notice_words",
+)
+
+
 @dataclass(frozen=True)
 class Change:
     """One outcome, judged. Without `follow` the job's lease is given back.
@@ -179,7 +195,22 @@ def _write_group(group: Sequence[Change], *, now: datetime) -> set[int]:
             _note_stale(change, now=now)
     current = [change for change in group if change.claim.job_id in alive]
     _update_submissions(current)
-    Artifact.objects.bulk_create(
+    _write_artifacts(current, now=now)
+    _record_exchanges(group)
+    saved = [change.claim.job_id for change in current if change.artifact is not None]
+    if saved:
+        alerts.close_for_jobs(saved, now=now)
+    for change in current:
+        if change.alert and change.alert[0] is AlertKind.STORE:
+            alerts.open_for_store(change.alert[1], now=now)
+        elif change.alert:
+            alerts.open_for_job(change.claim.job_id, *change.alert, now=now)
+    return stale | given_back
+
+
+def _write_artifacts(group: Sequence[Change], *, now: datetime) -> None:
+    """What is stored, by version. A row is there already where the sweep had found its object gone or damaged."""
+    rows = [
         Artifact(
             version_id=change.claim.version_id,
             submission_id=change.artifact.submission_id,
@@ -190,17 +221,19 @@ def _write_group(group: Sequence[Change], *, now: datetime) -> set[int]:
             stored_at=now,
             verified_at=now,
         )
-        for change in current
+        for change in group
         if change.artifact is not None
-    )
-    _record_exchanges(group)
-    saved = [change.claim.job_id for change in current if change.artifact is not None]
-    if saved:
-        alerts.close_for_jobs(saved, now=now)
-    for change in current:
-        if change.alert:
-            alerts.open_for_job(change.claim.job_id, *change.alert, now=now)
-    return stale | given_back
+    ]
+    if not rows:
+        return
+    lost = Artifact.objects.filter(version__in=[row.version_id for row in rows], missing_at__isnull=False)
+    restored = dict(lost.values_list("version_id", "pk"))
+    # An intact one is never replaced: the database refuses a second artifact of a version.
+    Artifact.objects.bulk_create(row for row in rows if row.version_id not in restored)
+    for row in rows:
+        if row.version_id in restored:
+            columns = {name: getattr(row, name) for name in RESTORED_COLUMNS}
+            Artifact.objects.filter(pk=restored[row.version_id], missing_at__isnull=False).update(**columns)
 
 
 def _write_unmoved(group: Sequence[Change]) -> set[int]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from batches.conf import ENGINE
-from batches.engine import polling, retries
+from batches.engine import keeping, links, polling, retries
 from batches.engine.changes import AccountEffect, ArtifactFacts, Change, moving
 from batches.engine.claims import Claim
 from batches.engine.pdfcheck import PdfChecker
@@ -32,24 +32,29 @@ TAIL_BYTES = 2048
 
 @dataclass(frozen=True)
 class Collected:
-    """The PDF lies in the store, verified and whole."""
+    """The PDF lies in the store, verified and whole. `result` is what a fresh status read said about it, if any."""
 
     storage_key: str
     sha256: str
     byte_count: int
     page_count: int
     exchanges: tuple[ExchangeFacts, ...]
+    result: dict[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
 class NotCollected:
-    """Why there is no PDF yet. `kind` is gone, unfinished, bad_output, unreached or store; `words` are for people."""
+    """Why there is no PDF yet. `kind` is gone, unfinished, bad_output, unreached or store; `words` are for people.
+
+    `result` is what a fresh status read said about where the PDF lies: the next try starts from it.
+    """
 
     kind: str
     words: str
     exchanges: tuple[ExchangeFacts, ...]
     retry_after: float | None = None
     unauthorized: bool = False
+    result: dict[str, Any] | None = field(default=None, repr=False)
 
 
 class _HashingSink:
@@ -90,14 +95,22 @@ class _Collection:
     checker: PdfChecker
     now: datetime
     exchanges: list[ExchangeFacts] = field(default_factory=list)
+    result: dict[str, Any] | None = None
+
+    @property
+    def gate(self) -> keeping.StoreGate:
+        return keeping.gate_of(self.store)
 
     def run(self) -> Collected | NotCollected:
         try:
-            try:
-                return self._fetch_and_store(result_ref(self.claim))
-            except errors.NotFound as error:
-                self._keep(error)
-            return self._fetch_by_fresh_link()
+            ref: ResultRef | None = result_ref(self.claim)
+            if ref and ref.expires_at and ref.expires_at <= self.now:
+                ref = None  # the provider said that it would be dead by now, so another link is asked for first
+            fresh = self._fresh_ref() if ref is None else ref
+            if isinstance(fresh, NotCollected):
+                return fresh
+            with self.gate.passing(self.store, now=self.now):
+                return self._fetch(fresh, is_fresh=ref is None)
         except errors.NotFound as error:
             self._keep(error)
             return self._missed("gone", "The provider no longer has the file.")
@@ -112,14 +125,28 @@ class _Collection:
         except StoreError as error:
             return self._missed("store", error.words)
 
-    def _fetch_by_fresh_link(self) -> Collected | NotCollected:
+    def _fetch(self, ref: ResultRef, *, is_fresh: bool) -> Collected | NotCollected:
+        try:
+            return self._fetch_and_store(ref)
+        except errors.NotFound as error:
+            if is_fresh:
+                raise
+            self._keep(error)
+        fresh = self._fresh_ref()
+        return fresh if isinstance(fresh, NotCollected) else self._fetch_and_store(fresh)
+
+    def _fresh_ref(self) -> ResultRef | NotCollected:
         """The link is dead: one status read for another one, then stop. Nothing is ever submitted again here."""
         status = polling.read(self.claim, self.provider, now=self.now)
         self.exchanges.append(status.exchange)
         if status.phase is not JobPhase.SUCCEEDED or status.result is None:
             kind = "unfinished" if status.phase is JobPhase.RUNNING else "gone"
             return self._missed(kind, f"The link is dead and the provider now says “{status.status_word}”.")
-        return self._fetch_and_store(status.result)
+        self.result = polling.result_facts(status.result, status.warnings)
+        known = result_ref(self.claim)
+        if status.result.expires_at is None and status.result.url == known.url and known.expires_at:
+            self.result["expires_at"] = known.expires_at.isoformat()  # the same link, so it ends when it was said to
+        return status.result
 
     def _fetch_and_store(self, ref: ResultRef) -> Collected | NotCollected:
         with self.store.staging() as path:
@@ -137,15 +164,18 @@ class _Collection:
                 return self._missed("bad_output", problem)
             claim = self.claim
             key = artifact_key(claim.workspace_slug, claim.business_id, claim.version_number)
-            self.store.put(key, path)
-        return Collected(key, sink.hexdigest(), sink.byte_count, pages, tuple(self.exchanges))
+            stored = keeping.keep(self.store, key, path, sha256=sink.hexdigest())
+            self.gate.stored()
+        return Collected(
+            stored.key, sink.hexdigest(), sink.byte_count, pages, tuple(self.exchanges), result=self.result
+        )
 
     def _keep(self, error: errors.ProviderError) -> None:
         if error.exchange is not None:
             self.exchanges.append(error.exchange)
 
     def _missed(self, kind: str, words: str) -> NotCollected:
-        return NotCollected(kind, words, tuple(self.exchanges))
+        return NotCollected(kind, words, tuple(self.exchanges), result=self.result)
 
 
 def verify(path: Path, head: bytes, downloaded: Downloaded, checker: PdfChecker) -> tuple[str, int]:
@@ -191,7 +221,7 @@ def judge_collected(claim: Claim, collected: Collected, *, now: datetime) -> Cha
         at=now,
         move=moving(claim, JobState.SAVED, reason="stored", fields={"fetch_count": claim.fetch_count + 1}),
         submission_id=claim.submission.id,
-        submission_fields={"outcome": SubmissionOutcome.DELIVERED, "closed_at": now},
+        submission_fields={"outcome": SubmissionOutcome.DELIVERED, "closed_at": now, **_learned(collected)},
         exchanges=_of(claim, collected.exchanges),
         artifact=ArtifactFacts(
             submission_id=claim.submission.id,
@@ -205,70 +235,68 @@ def judge_collected(claim: Claim, collected: Collected, *, now: datetime) -> Cha
 
 def judge_not_collected(claim: Claim, missed: NotCollected, *, now: datetime, rng: random.Random) -> Change:
     """Try again, or stop with a name: nothing here ever renders a second time."""
+    assert claim.submission is not None
     fetches = claim.fetch_count + 1
-    exchanges = _of(claim, missed.exchanges)
+    change = Change(
+        claim=claim,
+        at=now,
+        submission_id=claim.submission.id,
+        submission_fields=_learned(missed),
+        exchanges=_of(claim, missed.exchanges),
+    )
     if missed.kind == "unfinished":
         back = moving(
             claim, JobState.ACCEPTED, reason="not_finished_after_all", words=missed.words, fields={"due_at": now}
         )
-        return Change(claim=claim, at=now, move=back, exchanges=exchanges)
+        return replace(change, move=back)
     if missed.kind == "gone":
         words = f"{missed.words} The provider's job id is kept, and nothing was submitted again."
-        return _end(claim, JobState.EXPIRED, FailureClass.EXPIRED, words, fetches, exchanges, now=now)
+        return _ending(change, JobState.EXPIRED, FailureClass.EXPIRED, words, fetches)
     if missed.kind == "bad_output" and fetches >= ENGINE.bad_output_fetches:
         words = f"Fetched {fetches} times, and each time it was no usable PDF. {missed.words}"
-        return _end(claim, JobState.FAILED, FailureClass.BAD_OUTPUT, words, fetches, exchanges, now=now)
+        return _ending(change, JobState.FAILED, FailureClass.BAD_OUTPUT, words, fetches)
+    dies_at = link_dies_at(claim, missed.result)
     if missed.kind != "bad_output":
         fetches = claim.fetch_count  # the file was never judged; waiting is not failing
-        if now >= link_dies_at(claim):
+        if now >= dies_at:
             words = f"The file could not be fetched while its link lived. {missed.words}"
-            return _end(claim, JobState.EXPIRED, FailureClass.EXPIRED, words, fetches, exchanges, now=now)
+            return _ending(change, JobState.EXPIRED, FailureClass.EXPIRED, words, fetches)
     # A store that is full, or a provider that is away for a while, is not asked every second.
     patient = missed.kind == "store" or (now - claim.state_changed_at).total_seconds() > 60
     tries = fetches + (5 if patient else 1)
     alert = None
     if missed.kind == "store":
         log.warning("the PDF of job %s cannot be stored: %s", claim.job_id, missed.words)
-        alert = (AlertKind.STORE, f"{claim.business_id}: {missed.words} Its PDF waits at the provider meanwhile.")
+        words = f"A finished PDF cannot be stored: {missed.words} Until it can, PDFs wait at the provider."
+        alert = (AlertKind.STORE, words)
     wait = max(retries.backoff(tries, rng), timedelta(seconds=missed.retry_after or 0))
-    return Change(
-        claim=claim,
-        at=now,
-        job_fields={"fetch_count": fetches, "due_at": min(now + wait, max(link_dies_at(claim), now))},
-        exchanges=exchanges,
+    return replace(
+        change,
+        job_fields={"fetch_count": fetches, "due_at": min(now + wait, max(dies_at, now))},
         alert=alert,
         effect=AccountEffect(hold=HoldReason.AUTH, words=missed.words) if missed.unauthorized else AccountEffect(),
     )
 
 
-def link_dies_at(claim: Claim) -> datetime:
-    """When the provider's copy is gone, as it said, else by the lifetime that is believed."""
-    expires_at = result_ref(claim).expires_at
-    return expires_at or claim.state_changed_at + timedelta(seconds=ENGINE.link_lifetime_seconds)
+def link_dies_at(claim: Claim, learned: dict[str, Any] | None = None) -> datetime:
+    """When the provider's copy is gone, as it said last, else by the lifetime that is believed."""
+    known = claim.submission.result if claim.submission else None
+    return links.dies_at(claim.state_changed_at, learned or known)
 
 
-def _end(
-    claim: Claim,
-    to_state: JobState,
-    failure_class: FailureClass,
-    words: str,
-    fetches: int,
-    exchanges: tuple[tuple[ExchangeFacts, int | None], ...],
-    *,
-    now: datetime,
-) -> Change:
+def _learned(outcome: Collected | NotCollected) -> dict[str, Any]:
+    """Where the PDF lies, as a fresh status read said: kept, so that the next try does not begin at a dead link."""
+    return {"result": outcome.result} if outcome.result else {}
+
+
+def _ending(change: Change, to_state: JobState, failure_class: FailureClass, words: str, fetches: int) -> Change:
     fields: dict[str, Any] = {
         "failure_class": failure_class,
         "failure_code": "",
         "failure_words": words,
         "fetch_count": fetches,
     }
-    return Change(
-        claim=claim,
-        at=now,
-        move=moving(claim, to_state, reason=failure_class.value, words=words, fields=fields),
-        exchanges=exchanges,
-    )
+    return replace(change, move=moving(change.claim, to_state, reason=failure_class.value, words=words, fields=fields))
 
 
 def _of(claim: Claim, facts: tuple[ExchangeFacts, ...]) -> tuple[tuple[ExchangeFacts, int | None], ...]:

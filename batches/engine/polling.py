@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -136,7 +137,7 @@ def _not_failed_after_all(
 
 def _rendered(claim: Claim, status: JobStatus, seen: dict[str, Any], context: PollContext) -> Change:
     assert claim.submission is not None
-    result = result_facts(status.result)
+    result = result_facts(status.result, status.warnings)
     submission = claim.submission.with_result(result)
     after = claim.moved(
         JobState.RENDERED, submission=submission, poll_count=seen["poll_count"], state_changed_at=context.now
@@ -239,11 +240,12 @@ def _deadline_exceeded(
     )
 
 
-def result_facts(ref: ResultRef | None) -> dict[str, Any]:
-    """What is kept of where the finished PDF lies."""
+def result_facts(ref: ResultRef | None, warnings: Sequence[str] = ()) -> dict[str, Any]:
+    """What is kept of where the finished PDF lies, and of what the provider warned about."""
     if ref is None:
         return {}
     return {
+        **({"warnings": list(warnings)} if warnings else {}),
         "url": ref.url,
         "size_bytes": ref.size_bytes,
         "expires_at": ref.expires_at.isoformat() if ref.expires_at else None,

@@ -25,6 +25,7 @@ from batches.engine import (
     claims,
     collection,
     health,
+    links,
     pacing,
     polling,
     retries,
@@ -91,6 +92,7 @@ class Pump:
         self._polls: list[tuple[datetime, int, int]] = []
         self._order = itertools.count()
         self._outbox = Outbox(self.conf)
+        self._crowded: set[int] = set()
         self._probing: set[int] = set()
         self._probed: list[steps.Probed] = []
         self._claim_at = self._refresh_at = self._renew_at = self._busy_at = self.clock.now()
@@ -199,6 +201,7 @@ class Pump:
             self._accounts[account_id].health = AccountHealth.HELD
             self._accounts[account_id].hold_reason = HoldReason.AUTH
         self._accounts |= readable
+        self._crowded = links.crowded(self._accounts, most=self.conf.fetch_backlog_most)
         for account in self._accounts.values():
             if account.hold_reason == HoldReason.UNREACHABLE and account.probe_at and account.probe_at <= now:
                 self._probe(account, now)
@@ -219,7 +222,7 @@ class Pump:
             claimed = claims.claim_due(
                 account, claims.IN_PROGRESS_STATES, owner=self.owner, now=now, most=min(room, 250)
             )
-            if account.health == AccountHealth.OPEN:
+            if account.health == AccountHealth.OPEN and account.pk not in self._crowded:
                 waiting = len(self._ready[account.pk]) + list(self._preparing.values()).count(account.pk)
                 wanted = min(READY_MOST, pacing.slots_in(pacing.submit_limits(account), READY_SECONDS) + 1) - waiting
                 claimed += claims.claim_due(

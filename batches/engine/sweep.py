@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
+from batches.engine import links
 from batches.models import Job, PumpSlot
 from batches.storage import ArtifactStore
 
@@ -21,6 +22,7 @@ class SweepReport:
     leases_cleared: int
     slots_cleared: int
     temporaries_removed: int
+    late_downloads: int
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -32,5 +34,7 @@ def sweep(store: ArtifactStore, *, now: datetime) -> SweepReport:
     # The guard is repeated: a pump may have claimed one of them since.
     leases = Job.objects.filter(pk__in=expired, lease_until__lt=now).update(lease_owner=None, lease_until=None)
     slots = PumpSlot.objects.filter(lease_until__lt=now).update(owner=None, lease_until=None)
+    late = links.tell_late(now=now)
+    # The store comes last: where it cannot be asked, the rows are tidy all the same.
     removed = store.sweep_temporaries(older_than=TEMPORARY_AGE, now=now)
-    return SweepReport(leases, slots, removed)
+    return SweepReport(leases, slots, removed, late)

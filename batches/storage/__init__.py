@@ -6,13 +6,22 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from batches.storage.base import ArtifactStore, StoredObject
+from batches.storage.base import ArtifactStore, ObjectFacts, StoredObject
 from batches.storage.disk import DiskStore
 from batches.storage.errors import ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable
-from batches.storage.keys import artifact_key, input_key, manifest_key, request_key, upload_key
+from batches.storage.keys import (
+    artifact_key,
+    aside_key,
+    input_key,
+    manifest_key,
+    named_by_digest,
+    request_key,
+    upload_key,
+)
 
 __all__ = [
     "ArtifactStore",
+    "ObjectFacts",
     "ObjectMissing",
     "StoreDenied",
     "StoreError",
@@ -20,8 +29,10 @@ __all__ = [
     "StoreUnavailable",
     "StoredObject",
     "artifact_key",
+    "aside_key",
     "input_key",
     "manifest_key",
+    "named_by_digest",
     "open_store",
     "request_key",
     "upload_key",

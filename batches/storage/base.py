@@ -18,6 +18,15 @@ class StoredObject:
     byte_count: int
 
 
+@dataclass(frozen=True)
+class ObjectFacts:
+    """What the store knows of an object without reading it. `changed_at` is UTC, by the store's own clock."""
+
+    key: str
+    byte_count: int
+    changed_at: datetime
+
+
 class ArtifactStore(Protocol):
     """Objects under keys made by `keys.py`. Every method raises from the tree in `errors.py`.
 
@@ -29,6 +38,13 @@ class ArtifactStore(Protocol):
 
         When this returns, the object survives a power cut. It replaces what the key held; readers see the old object or
         the new one, never a part. The same put again changes nothing.
+        """
+        ...
+
+    def put_if_absent(self, key: str, source: Path) -> StoredObject | None:
+        """As `put`, but an object that is there already is never replaced; None when nothing was written.
+
+        None also where this store cannot promise that for an object of this size. Of two who put at once, one wins.
         """
         ...
 
@@ -46,6 +62,10 @@ class ArtifactStore(Protocol):
 
     def iter_keys(self, prefix: str = "") -> Iterator[str]:
         """All keys that start with `prefix`, in order."""
+        ...
+
+    def iter_facts(self, after: str = "") -> Iterator[ObjectFacts]:
+        """Every object whose key stands behind `after`, in the order of their keys."""
         ...
 
     def sweep_temporaries(self, older_than: timedelta, now: datetime) -> int:

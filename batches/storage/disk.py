@@ -19,13 +19,13 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
 from django.core.files.storage import FileSystemStorage
 
-from batches.storage.base import StoredObject
+from batches.storage.base import ObjectFacts, StoredObject
 from batches.storage.errors import ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable
 from batches.storage.keys import checked_key, checked_prefix
 
@@ -57,6 +57,26 @@ class DiskStore:
             try:
                 byte_count = _write_synced(temporary, source)
                 self._appear(temporary, final)
+            finally:
+                temporary.unlink(missing_ok=True)
+            found = final.stat().st_size
+        if found != byte_count:
+            raise StoreUnavailable(f"The store wrote {byte_count} bytes but holds {found}; is something else writing?")
+        return StoredObject(key, byte_count)
+
+    def put_if_absent(self, key: str, source: Path) -> StoredObject | None:
+        with _store_words(self.root):
+            final = self._path(key)
+            self._require_marker()
+            if final.exists():
+                return None
+        with source.open("rb") as opened, _store_words(self.root):
+            temporary = self._temporary_file()
+            try:
+                byte_count = _write_synced(temporary, opened)
+                self._appear(temporary, final, anew=True)
+            except FileExistsError:
+                return None
             finally:
                 temporary.unlink(missing_ok=True)
             found = final.stat().st_size
@@ -97,6 +117,17 @@ class DiskStore:
             for key in self._walk(f"{folder}/" if folder else ""):
                 if key.startswith(prefix):
                     yield key
+
+    def iter_facts(self, after: str = "") -> Iterator[ObjectFacts]:
+        with _store_words(self.root):
+            self._require_marker()
+            for key in self._walk("", after=checked_prefix(after)):
+                try:
+                    found = (self.root / key).stat()
+                except FileNotFoundError:
+                    continue  # deleted since its name was read
+                changed_at = datetime.fromtimestamp(found.st_mtime, UTC)
+                yield ObjectFacts(key, found.st_size, changed_at)
 
     def sweep_temporaries(self, older_than: timedelta, now: datetime) -> int:
         oldest = (now - older_than).timestamp()
@@ -154,12 +185,18 @@ class DiskStore:
         os.close(handle)
         return Path(name)
 
-    def _appear(self, temporary: Path, final: Path) -> None:
-        """Give the written file its name, and sync the folder: only then does the name survive a power cut."""
+    def _appear(self, temporary: Path, final: Path, *, anew: bool = False) -> None:
+        """Give the written file its name, and sync the folder: only then does the name survive a power cut.
+
+        With `anew`, raises `FileExistsError` where the name is taken.
+        """
         for last_try in (False, True):
             self._make_folder(final.parent)
             try:
-                temporary.replace(final)
+                if anew:
+                    _name_anew(temporary, final)
+                else:
+                    temporary.replace(final)
                 _sync_folder(final.parent)
                 return
             except FileNotFoundError:
@@ -183,8 +220,11 @@ class DiskStore:
             self._synced.clear()
         self._synced.add(folder)
 
-    def _walk(self, folder: str) -> Iterator[str]:
-        """Keys under `folder` ("" or ending in a slash), in the order of their bytes, as S3 lists them."""
+    def _walk(self, folder: str, after: str = "") -> Iterator[str]:
+        """Keys under `folder` ("" or ending in a slash) behind `after`, in the order of their bytes, as S3 lists them.
+
+        Whole folders that stand before `after` are not read.
+        """
         try:
             with os.scandir(self.root / folder) as entries:
                 names = sorted(
@@ -195,10 +235,11 @@ class DiskStore:
         except FileNotFoundError:
             return
         for name in names:
-            if name.endswith("/"):
-                yield from self._walk(folder + name)
-            else:
-                yield folder + name
+            key = folder + name
+            if name.endswith("/") and (key > after or after.startswith(key)):
+                yield from self._walk(key, after)
+            elif not name.endswith("/") and key > after:
+                yield key
 
     def _remove_empty(self, folder: Path) -> None:
         """Remove `folder` when nothing is left in it; `_appear` makes it again when a writer meets this."""
@@ -217,6 +258,19 @@ def _write_synced(path: Path, source: BinaryIO) -> int:
         out.flush()
         os.fsync(out.fileno())
     return byte_count
+
+
+def _name_anew(temporary: Path, final: Path) -> None:
+    """Give the file its name where nobody has it: a link fails where a rename would replace."""
+    try:
+        final.hardlink_to(temporary)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+            raise
+        # A file system without links has nothing better than to look first.
+        if final.exists():
+            raise FileExistsError(errno.EEXIST, "the name is taken", str(final)) from None
+        temporary.replace(final)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -35,6 +35,20 @@ def artifact_key(workspace_slug: str, business_id: str, number: int) -> str:
     return f"{_document(workspace_slug, business_id)}/v{_positive(number)}.pdf"
 
 
+def named_by_digest(key: str, sha256: str) -> str:
+    """Where a PDF goes whose own `key` holds another one already: beside it, named by its content.
+
+    Only the bytes of that digest are ever meant to lie there, so that no writer, however late, can change what a row
+    says about it.
+    """
+    return checked_key(f"{key.removesuffix('.pdf')}-{_digest(sha256)[:32]}.pdf")
+
+
+def aside_key(key: str, found_at: str) -> str:
+    """Where the sweep keeps a damaged object: beside its place, with the instant in digits, for whoever looks at it."""
+    return checked_key(f"{key}.damaged-{found_at}")
+
+
 def input_key(workspace_slug: str, business_id: str, sha256: str) -> str:
     """The exact input of a document's version, where it is too large for its row.
 

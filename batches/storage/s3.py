@@ -25,7 +25,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, 
 from django.core.files import File
 from storages.backends.s3 import S3Storage
 
-from batches.storage.base import StoredObject
+from batches.storage.base import ObjectFacts, StoredObject
 from batches.storage.disk import full_disk_words
 from batches.storage.errors import ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable
 from batches.storage.keys import checked_key, checked_prefix
@@ -76,6 +76,44 @@ class S3Store:
             raise StoreUnavailable(f"The store was given {byte_count} bytes for {key} but holds {found}.")
         return StoredObject(key, byte_count)
 
+    def put_if_absent(self, key: str, source: Path) -> StoredObject | None:
+        """One PUT under the condition that nothing is there (`If-None-Match: *`).
+
+        A service that does not know the condition ignores or refuses it, so the key is looked at first all the same.
+        Uploads in parts have no such condition in boto3's transfers: None, and the caller names the object by its
+        content.
+        """
+        byte_count = source.stat().st_size
+        if byte_count >= MULTIPART_BYTES or self._is_there(key):
+            return None
+        given = {"Bucket": self.bucket, "Key": self._full(key), **self._storage().get_object_parameters(key)}
+        for condition in ({"IfNoneMatch": "*"}, {}):
+            try:
+                with source.open("rb") as opened:
+                    self._client().put_object(Body=opened, **given, **condition)
+                break
+            except ClientError as error:
+                status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+                if status in (409, 412):  # somebody else was first, or is about to be
+                    return None
+                if not (status == 501 and condition):
+                    raise _error_for(error, key) from error
+            except (BotoCoreError, Boto3Error, OSError) as error:
+                raise _error_of_the_way(error) from error
+        found = self.size(key)
+        if found != byte_count:
+            raise StoreUnavailable(f"The store was given {byte_count} bytes for {key} but holds {found}.")
+        return StoredObject(key, byte_count)
+
+    def _is_there(self, key: str) -> bool:
+        """Without the second question that calling it missing would need: whoever asks here writes next."""
+        try:
+            with _store_words(key):
+                self._client().head_object(Bucket=self.bucket, Key=self._full(key))
+        except ObjectMissing:
+            return False
+        return True
+
     def open(self, key: str) -> BinaryIO:
         spool = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115  # handed to the caller
         try:
@@ -111,6 +149,15 @@ class S3Store:
             for page in pages:
                 for entry in page.get("Contents", ()):
                     yield entry["Key"].removeprefix(start)
+
+    def iter_facts(self, after: str = "") -> Iterator[ObjectFacts]:
+        start = f"{self.prefix}/" if self.prefix else ""
+        given = {"StartAfter": start + checked_prefix(after)} if after else {}
+        with _store_words("(list)"):
+            pages = self._client().get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=start, **given)
+            for page in pages:
+                for entry in page.get("Contents", ()):
+                    yield ObjectFacts(entry["Key"].removeprefix(start), int(entry["Size"]), entry["LastModified"])
 
     def sweep_temporaries(self, older_than: timedelta, now: datetime) -> int:
         """Aborts multipart uploads that were begun and never finished; S3 has no other leftovers."""
@@ -217,13 +264,18 @@ def _store_words(key: str) -> Iterator[None]:
         raise
     except ClientError as error:
         raise _error_for(error, key) from error
-    except (NoCredentialsError, PartialCredentialsError) as error:
-        raise StoreDenied(
+    except (BotoCoreError, Boto3Error, OSError) as error:
+        raise _error_of_the_way(error) from error
+
+
+def _error_of_the_way(error: Exception) -> StoreError:
+    """No answer came."""
+    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+        return StoreDenied(
             "There are no credentials for the bucket. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the "
             "machine a role."
-        ) from error
-    except (BotoCoreError, Boto3Error, OSError) as error:
-        raise StoreUnavailable(f"The bucket cannot be reached ({type(error).__name__}).") from error
+        )
+    return StoreUnavailable(f"The bucket cannot be reached ({type(error).__name__}).")
 
 
 def _error_for(error: ClientError, key: str) -> StoreError:

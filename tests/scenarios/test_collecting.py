@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import itertools
+from dataclasses import replace
 
 import pytest
 
-from batches.models import Artifact, Exchange
+from batches.conf import ENGINE
+from batches.engine import keeping
+from batches.models import Alert, Artifact, Exchange, Job
 from batches.providers import errors
+from batches.storage import artifact_key
 from tests.engine.simulated import Answer, Complete, Cut, Fail, Page, Refuse, Whole, Word
 from tests.scenarios.world import World
 
@@ -119,3 +125,119 @@ def test_a_file_that_announces_no_length_is_judged_by_its_content(world: World) 
     world.hand_over("INV-1")
     world.run_to_the_end()
     world.assert_saved(["INV-1"])
+
+
+def test_a_fresh_link_is_kept_so_that_the_next_try_starts_from_it(world: World) -> None:
+    world.provider.script(
+        "INV-1",
+        status=[Complete(), Complete(link_seconds=7200)],
+        download=[Refuse(errors.NotFound), Refuse(errors.AnswerLost), Whole()],
+    )
+    world.hand_over("INV-1")
+    world.run_until(lambda: len(world.provider.downloads) == 2)
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    assert world.job("INV-1").submissions.get().result["expires_at"] is not None
+    assert len(world.provider.reads) == 2, "the link was read afresh once, and kept"
+
+
+def test_a_link_that_is_over_by_its_own_word_is_read_afresh_before_it_is_given_up(world: World) -> None:
+    world.provider.script(
+        "INV-1",
+        status=[Complete(link_seconds=30), Complete(link_seconds=3600)],
+        download=[Refuse(errors.NotSent)] * 9,
+    )
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+
+
+def test_a_full_store_is_asked_with_one_download_at_a_time_and_told_of_once(world: World) -> None:
+    names = [f"INV-{number}" for number in range(12)]
+    world.hand_over(*names)
+    world.store.is_full = True
+    world.run_for(120)
+    assert len(world.provider.downloads) <= 6 + 20, "one probe at a time, at growing intervals"
+    assert set(world.states().values()) == {"rendered"}
+    alert = Alert.objects.get(closed_at=None)
+    assert (alert.kind, alert.subject) == ("store", "store:writes")
+    assert "wait at the provider" in alert.words
+    world.store.is_full = False
+    world.run_to_the_end()
+    world.assert_saved(names)
+    assert world.open_alerts() == []
+
+
+def test_a_pump_that_wakes_up_late_never_puts_its_pdf_over_a_saved_one(world: World) -> None:
+    """It was asleep after its download; meanwhile another submission's PDF became the saved one."""
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    saved = Artifact.objects.get()
+    with world.store.staging() as path:
+        path.write_bytes(b"%PDF-1.4 of an earlier submission\n%%EOF\n")
+        keeping.keep(world.store, saved.storage_key, path, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    assert keeping.digest_of(world.store, saved.storage_key) == saved.sha256
+    world.assert_saved(["INV-1"])
+
+
+def test_a_pdf_whose_place_is_taken_is_saved_under_its_own_digest(world: World) -> None:
+    """A pump of an earlier submission had put its PDF there, and its write was refused."""
+    key = artifact_key(world.workspace.slug, "INV-1", 1)
+    world.store.put(key, io.BytesIO(b"%PDF-1.4 of an earlier submission\n%%EOF\n"))
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    artifact = Artifact.objects.get()
+    assert artifact.storage_key == key.replace(".pdf", f"-{artifact.sha256[:32]}.pdf")
+    assert keeping.digest_of(world.store, artifact.storage_key) == artifact.sha256
+
+
+# --- fetching goes ahead of submitting ---
+
+
+def test_downloads_begin_as_soon_as_they_can_however_many_documents_wait_to_be_sent(world: World) -> None:
+    names = [f"INV-{number:02}" for number in range(40)]
+    world.provider.download_seconds = 0.5
+    world.hand_over(*names)
+    world.run_until(lambda: len(world.provider.arrivals) >= 25, within=60)
+    arrived = len(world.provider.arrivals)
+    assert arrived < 40
+    behind = Job.objects.filter(state="rendered").count()
+    assert behind <= 6, "downloads keep up while others are still being sent"
+    world.run_to_the_end()
+    world.assert_saved(names)
+
+
+def test_what_is_finished_is_fetched_before_anything_is_sent(world: World) -> None:
+    first = [f"OLD-{number}" for number in range(8)]
+    for name in first:
+        world.provider.script(name, download=[Refuse(errors.AnswerLost)])
+    world.hand_over(*first)
+    world.run_until(lambda: len(world.provider.downloads) == 8)
+    world.hand_over(*[f"NEW-{number}" for number in range(30)])
+    world.clock.advance(60)
+    before = len(world.provider.arrivals)
+    world.run_until(lambda: len(world.provider.arrivals) > before, within=60)
+    assert len(world.provider.downloads) >= 8 + ENGINE.fetch_threads, "every fetch thread was busy before that"
+    world.run_to_the_end()
+    world.assert_saved([*first, *[f"NEW-{number}" for number in range(30)]])
+
+
+def test_where_finished_pdfs_pile_up_nothing_new_is_sent_until_they_are_fetched(world: World) -> None:
+    names = [f"INV-{number:02}" for number in range(60)]
+    conf = replace(ENGINE, fetch_backlog_most=5)
+    world.hand_over(*names)
+    world.store.is_full = True
+    for _ in range(4):
+        world.pump(conf=conf).run()
+    sent = len(world.provider.arrivals)
+    assert 5 < sent <= 5 + world.account.max_in_flight + 11, "what was in flight or had its slot ends"
+    world.pump(conf=conf).run()
+    assert len(world.provider.arrivals) == sent, "nothing follows it"
+    assert world.states()["INV-59"] == "pending"
+    world.store.is_full = False
+    world.clock.advance(60)
+    for _ in range(6):
+        world.pump(conf=conf).run()
+        world.clock.advance(1)
+    world.assert_saved(names)

@@ -49,6 +49,13 @@ class TroubledStore(DiskStore):
             self.puts.append(key)
         return stored
 
+    def put_if_absent(self, key: str, source: Path) -> StoredObject | None:
+        if self.is_full:
+            raise StoreFull("No space is left in the store.")
+        stored = super().put_if_absent(key, source)
+        self.puts.append(key)
+        return stored
+
 
 class _OneProvider(Providers):
     """Every account is served by the simulated provider."""

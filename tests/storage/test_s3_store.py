@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
+from batches.engine import keeping
 from batches.storage import ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable, artifact_key
 from batches.storage import s3 as s3_module
 from batches.storage.s3 import S3Store
@@ -172,3 +176,49 @@ def test_an_object_that_is_shorter_in_the_bucket_is_reported(
     monkeypatch.setattr(store, "size", lambda key: (size(key) or 0) - 1)
     with pytest.raises(StoreUnavailable, match=f"given {len(PDF)} bytes"):
         store.put(KEY, io.BytesIO(PDF))
+
+
+def test_an_object_that_goes_in_parts_is_left_to_a_name_of_its_own(
+    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_module, "MULTIPART_BYTES", 6_000_000)
+    path = tmp_path / "large.pdf"
+    path.write_bytes(bytes(7_000_000))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert store.put_if_absent(KEY, path) is None
+    kept = keeping.keep(store, KEY, path, sha256=digest)
+    assert (kept.key, kept.byte_count) == (KEY.replace(".pdf", f"-{digest[:32]}.pdf"), 7_000_000)
+    assert keeping.digest_of(store, kept.key) == digest
+
+
+def test_a_service_that_knows_no_condition_is_looked_at_first(
+    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.pdf"
+    path.write_bytes(PDF)
+    client = store._client()
+    put_object, given = client.put_object, []
+
+    def not_implemented(**call: Any) -> Any:
+        given.append("IfNoneMatch" in call)
+        if "IfNoneMatch" in call:
+            answer = {"Error": {"Code": "NotImplemented"}, "ResponseMetadata": {"HTTPStatusCode": 501}}
+            raise ClientError(answer, "PutObject")  # type: ignore[arg-type]  # a shorter answer than boto3's own
+        return put_object(**call)
+
+    monkeypatch.setattr(client, "put_object", not_implemented)
+    assert store.put_if_absent(KEY, path) is not None
+    assert given == [True, False]
+    assert store.put_if_absent(KEY, path) is None
+    assert given == [True, False], "what is there is never put over"
+
+
+def test_a_put_if_absent_is_private_checked_and_typed(store: S3Store, client: Any, tmp_path: Path) -> None:
+    path = tmp_path / "x.pdf"
+    path.write_bytes(PDF)
+    store.put_if_absent(KEY, path)
+    head = client.head_object(Bucket=BUCKET, Key=f"pre/fix/{KEY}", ChecksumMode="ENABLED")
+    assert (head["ContentType"], head.get("ContentEncoding")) == ("application/pdf", None)
+    assert any(name.startswith("Checksum") for name in head)
+    grants = client.get_object_acl(Bucket=BUCKET, Key=f"pre/fix/{KEY}")["Grants"]
+    assert not [grant for grant in grants if "URI" in grant["Grantee"]], "nobody but the owner"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import multiprocessing
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from batches.engine import keeping
 from batches.storage import ArtifactStore, ObjectMissing, artifact_key, open_store
 from tests.storage.s3_server import BUCKET, CREDENTIALS, s3_client, s3_service
 
@@ -256,3 +258,77 @@ def test_an_address_with_escapes_names_the_folder_that_it_means(tmp_path: Path) 
 def test_an_address_that_names_no_store_is_refused(url: str) -> None:
     with pytest.raises(ValueError):
         open_store(url)
+
+
+# --- never over another object ---
+
+
+@pytest.mark.parametrize("size", [10_000, 12_000_000])
+def test_a_put_if_absent_stores_where_nothing_is_and_never_replaces(
+    store: ArtifactStore, tmp_path: Path, size: int
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(b"%PDF-" + bytes(size))
+    second.write_bytes(b"another")
+    stored = store.put_if_absent(KEY, first)
+    assert stored is not None
+    assert (stored.key, stored.byte_count) == (KEY, size + 5)
+    assert store.put_if_absent(KEY, second) is None
+    assert store.put_if_absent(KEY, first) is None
+    assert read(store, KEY) == first.read_bytes()
+    assert list(store.iter_keys()) == [KEY]
+    assert store.sweep_temporaries(timedelta(0), datetime.now(UTC) + timedelta(days=1)) == 0
+
+
+def test_of_many_who_put_at_once_one_wins_and_the_object_is_whole(store: ArtifactStore, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}" for number in range(8)]
+    for number, path in enumerate(paths):
+        path.write_bytes(b"%d" % number * 50_000)
+    barrier = threading.Barrier(len(paths))
+    won: list[Path] = []
+
+    def work(path: Path) -> None:
+        barrier.wait(30)
+        if store.put_if_absent(KEY, path) is not None:
+            won.append(path)
+
+    threads = [threading.Thread(target=work, args=(path,)) for path in paths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert read(store, KEY) == won[0].read_bytes()
+
+
+def test_a_late_writer_finds_the_place_taken_and_every_digest_stays_that_of_its_object(
+    store: ArtifactStore, tmp_path: Path
+) -> None:
+    first, late = tmp_path / "first", tmp_path / "late"
+    first.write_bytes(PDF)
+    late.write_bytes(PDF + b"late")
+    digests = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in (first, late)}
+    kept = keeping.keep(store, KEY, first, sha256=digests[first])
+    assert kept.key == KEY
+    for _ in range(2):
+        beside = keeping.keep(store, KEY, late, sha256=digests[late])
+        again = keeping.keep(store, KEY, first, sha256=digests[first])
+        assert (again, beside.byte_count) == (kept, len(PDF) + 4)
+        assert keeping.digest_of(store, beside.key) == digests[late]
+        assert keeping.digest_of(store, KEY) == digests[first]
+    assert len(list(store.iter_keys())) == 2
+
+
+# --- listing ---
+
+
+def test_objects_are_listed_with_their_facts_behind_a_key(store: ArtifactStore) -> None:
+    keys = ["a/b/c", "a/b-1", "a/b.2", "a/bc/d", "a/b/c-2", "ab", "b/x/y"]
+    for key in keys:
+        store.put(key, io.BytesIO(key.encode()))
+    found = list(store.iter_facts())
+    assert [facts.key for facts in found] == sorted(keys)
+    assert [facts.byte_count for facts in found] == [len(key) for key in sorted(keys)]
+    assert all(abs((facts.changed_at - datetime.now(UTC)).total_seconds()) < 600 for facts in found)
+    for after in [*keys, "a/b", "a/b/", "a/zz", "b", "zz"]:
+        assert [facts.key for facts in store.iter_facts(after)] == sorted(key for key in keys if key > after)
