@@ -129,6 +129,16 @@ class SandboxProcess:
             assert time.monotonic() < deadline, f"not {count} jobs {status}: {totals}\n{self.log()}"
             time.sleep(0.02)
 
+    def add_endpoint(self, url: str) -> str:
+        """Have webhooks sent to `url`; the secret that they are signed with."""
+        request = urllib.request.Request(
+            f"{self.url}/v1/webhooks",
+            data=json.dumps({"url": url}).encode(),
+            headers={"Authorization": f"Bearer {self.api_key}"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return str(json.loads(response.read())["secret"])
+
     def control(self, method: str, name: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}/_sandbox/{name}", data=data, method=method)
