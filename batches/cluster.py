@@ -9,7 +9,8 @@ cluster goes on looking healthy while nothing moves. So no lock is trusted after
           q-pusher, q-monitor, q-worker …
 
 On Linux every process dies with its parent, so a kill -9 of any of them leaves no orphan that works on beside the
-next cluster. This module never touches jobs: pumps come back by their leases (`engine/pump.py`).
+next cluster. This module never touches jobs: what a dead cluster's pumps held is given back by the ring (`tasks.py`)
+once `lives.py` has proven the death, else when their leases end.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from django_q.pusher import pusher
 from django_q.scheduler import scheduler
 from django_q.signals import post_spawn
 
-from batches import processes
+from batches import lives, processes
 
 logger = logging.getLogger(__name__)
 
@@ -214,6 +215,7 @@ class _Main:
     def run(self) -> int:
         global _drain
         _drain = self.stop
+        lives.begin(settings.LIVES_DIR)
         sentinel = get_mp_context().Process(
             target=_run_sentinel, args=(self.stop, _Flag(), self.heartbeat), name="sentinel"
         )

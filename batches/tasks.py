@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from batches import cluster
+from django.conf import settings
+
+from batches import cluster, lives
 from batches.engine import pumping
 
 
 def run_pump() -> None:
-    pumping.run_pump(stopping=cluster.draining)
+    pumping.run_pump(stopping=cluster.draining, life=lives.current())
 
 
 def ensure_pumps() -> None:
+    """Ring for due work, after what a dead cluster of this machine held has been given back."""
+    lives.bury(settings.LIVES_DIR, pumping.take_over)
     pumping.ring_if_needed()
 
 

@@ -89,6 +89,8 @@ CLUSTER_WORKERS = env.whole("CLUSTER_WORKERS", 4, least=1, most=64)
 # stand still before it is taken for stuck (longer than SQLite's busy timeout, which it may meet). Seconds.
 CLUSTER_DRAIN_SECONDS = env.number("CLUSTER_DRAIN_SECONDS", 30, least=1, most=600)
 CLUSTER_HEARTBEAT_SECONDS = env.number("CLUSTER_HEARTBEAT_SECONDS", 90, least=2, most=3600)
+# Where each cluster holds the lock that proves it alive; its end proves it dead.
+LIVES_DIR = DATA_DIR / "clusters"
 Q_CLUSTER = {
     "name": "relaypdf",
     "orm": "default",

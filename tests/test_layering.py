@@ -36,6 +36,7 @@ FACE_MAY = READERS | {"engine", "forms", "manifests", "models", "storage"}
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "conf": frozenset(),
     "processes": frozenset(),
+    "lives": frozenset(),
     "sandbox": frozenset(),
     "models": frozenset(),
     "queue": frozenset(),
@@ -46,10 +47,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "engine": frozenset({"conf", "manifests", "models", "providers", "queue", "storage", "wording"}),
     "checks": frozenset({"conf"}),
     "apps": frozenset({"checks"}),
-    "cluster": frozenset({"processes"}),
+    "cluster": frozenset({"lives", "processes"}),
     "stack": frozenset({"processes"}),
     "installation": frozenset({"engine", "models", "storage"}),
-    "tasks": frozenset({"cluster", "engine"}),
+    "tasks": frozenset({"cluster", "engine", "lives"}),
     **dict.fromkeys(READERS, READER_MAY),
     "forms": READERS | {"models"},
     "templatetags": READERS | {"models"},
@@ -76,6 +77,7 @@ ONLY: dict[str, frozenset[str]] = {
 NEVER: dict[str, tuple[str, ...]] = {
     "conf": ("django",),
     "processes": ("django",),
+    "lives": ("django",),
     "providers": ("django",),
     "sandbox": ("django",),
     "manifests": ("django",),

@@ -167,6 +167,15 @@ def release(owner: str, job_ids: Sequence[int], *, now: datetime) -> None:
         mine.update(lease_owner=None, lease_until=None)
 
 
+def release_life(life: str) -> int:
+    """Give back what pumps of a cluster held that is proven dead (`batches/lives.py`); how many jobs.
+
+    What may be on its way to the provider keeps its lease: the next try must not race the request of the dead.
+    """
+    held = Job.objects.filter(lease_until__isnull=False, lease_owner__contains=f":{life}:")
+    return held.exclude(state=JobState.SUBMITTING).update(lease_owner=None, lease_until=None)
+
+
 def _open_submissions(job_ids: Sequence[int]) -> dict[int, OpenSubmission]:
     rows = Submission.objects.filter(job_id__in=job_ids, outcome=SubmissionOutcome.OPEN).defer("body_inline")
     return {row.job_id: open_submission(row) for row in rows}

@@ -15,7 +15,7 @@ from django.db import InterfaceError, OperationalError
 
 from batches import queue
 from batches.conf import ENGINE
-from batches.engine import slots, work
+from batches.engine import claims, slots, work
 from batches.engine.accounts import Providers
 from batches.engine.clock import SystemClock
 from batches.engine.pdfcheck import PdfChecker
@@ -26,11 +26,14 @@ from batches.storage import open_store
 log = logging.getLogger(__name__)
 
 
-def run_pump(*, stopping: Callable[[], bool]) -> Tally | None:
-    """Run one pump if a slot is free; ring for the next one when it leaves work behind."""
+def run_pump(*, stopping: Callable[[], bool], life: str = "") -> Tally | None:
+    """Run one pump if a slot is free; ring for the next one when it leaves work behind.
+
+    `life` is the cluster's, which its leases carry, so that they can be given back when it is proven dead.
+    """
     clock = SystemClock()
     clock.calibrate()
-    owner = f"{socket.gethostname()[:30]}:{os.getpid()}:{secrets.token_hex(6)}"
+    owner = f"{socket.gethostname()[:30]}:{os.getpid()}:{life}:{secrets.token_hex(6)}"
     slot = slots.acquire(owner, now=clock.now())
     if slot is None:
         return None
@@ -90,6 +93,12 @@ def ring_if_needed() -> int:
     if missing:
         queue.ring(missing)
     return missing
+
+
+def take_over(life: str) -> None:
+    """Give back what the pumps of a dead cluster held, instead of waiting for their leases. Safe to repeat."""
+    jobs = claims.release_life(life)
+    log.info("a cluster is dead; %d pump slots and %d jobs of it are given back", slots.release_life(life), jobs)
 
 
 def sweep() -> None:

@@ -34,6 +34,11 @@ def release(slot: PumpSlot, owner: str, *, now: datetime) -> None:
     PumpSlot.objects.filter(pk=slot.pk, owner=owner).update(owner=None, lease_until=None, heartbeat_at=now)
 
 
+def release_life(life: str) -> int:
+    """Free the slots of a cluster that is proven dead (`batches/lives.py`); how many there were."""
+    return PumpSlot.objects.filter(owner__contains=f":{life}:").update(owner=None, lease_until=None)
+
+
 def ensure(count: int) -> None:
     """Make the rows 1 … `count`; more than that are removed unless a pump is in them."""
     PumpSlot.objects.bulk_create([PumpSlot(number=number) for number in range(1, count + 1)], ignore_conflicts=True)

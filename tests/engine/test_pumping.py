@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +11,12 @@ from django.db import OperationalError
 from django.utils import timezone
 from django_q.models import OrmQ
 
-from batches import queue, tasks
+from batches import lives, queue, tasks
 from batches.conf import ENGINE
 from batches.engine import pumping, slots
 from batches.engine.clock import SystemClock
 from batches.engine.pump import Pump, Tally
-from batches.models import Job, PumpSlot
+from batches.models import Job, JobState, PumpSlot
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -95,6 +96,43 @@ def test_two_pumps_never_have_the_same_name(runs: list[Pump]) -> None:
     first, second = runs
     assert first.owner != second.owner
     assert len(first.owner) <= Job._meta.get_field("lease_owner").max_length
+
+
+# --- a dead cluster ---
+
+
+def test_what_a_dead_cluster_held_is_given_back_but_for_what_may_be_on_its_way(runs: list[Pump]) -> None:
+    slots.ensure(3)
+    pumping.run_pump(stopping=lambda: False, life="dead00")
+    pumping.run_pump(stopping=lambda: False, life="alive0")
+    dead, alive = (pump.owner for pump in runs)
+    until = timezone.now() + timedelta(seconds=ENGINE.lease_seconds)
+    batch = factories.make_batch()
+    states = (JobState.PENDING, JobState.SUBMITTING, JobState.ACCEPTED, JobState.RENDERED)
+    for owner in (dead, alive):
+        slots.acquire(owner, now=timezone.now())
+        for state in states:
+            factories.make_job(batch=batch, state=state, lease_owner=owner, lease_until=until)
+    pumping.take_over("dead00")
+    pumping.take_over("dead00")
+    left = Job.objects.exclude(lease_owner=None).order_by("id").values_list("lease_owner", "state")
+    assert list(left) == [(dead, JobState.SUBMITTING), *((alive, state) for state in states)]
+    assert list(PumpSlot.objects.order_by("number").values_list("owner", flat=True)) == [None, alive, None]
+
+
+def test_ringing_gives_back_first_and_then_rings_for_it(
+    runs: list[Pump], settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots.ensure(1)
+    pumping.run_pump(stopping=lambda: False, life="dead00")
+    slots.acquire(runs[0].owner, now=timezone.now())
+    work_to_do()
+    settings.LIVES_DIR = tmp_path
+    tasks.ensure_pumps()
+    assert OrmQ.objects.count() == 0, "every slot is taken, by all that is known"
+    monkeypatch.setattr(lives, "bury", lambda folder, take_over: take_over("dead00"))
+    tasks.ensure_pumps()
+    assert OrmQ.objects.count() == 1
 
 
 # --- a single worker ---
