@@ -9,12 +9,13 @@ TOGETHER := -n 2 --dist loadfile -m "not alone"
 ALONE := -m alone
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-sqlite test-postgres chromium lint types check bench lock clean
+.PHONY: help install demo up test test-sqlite test-postgres chaos chromium lint types check bench lock clean
 
 help:
 	@echo "make demo     install, render the twelve documents of examples/ on the sandbox, print the result, stop"
 	@echo "make up       the same stack, kept running, with its pages"
 	@echo "make test     the whole suite, on SQLite and on PostgreSQL"
+	@echo "make chaos    500 documents on the real stack and a hostile sandbox, kill -9 every few seconds; both databases"
 	@echo "make lint     ruff                    make types    mypy"
 	@echo "make check    lint, types, Django's own checks, migrations"
 	@echo "make bench    documents a second against three baselines (benchmarks/README.md; 15 minutes)"
@@ -50,6 +51,13 @@ test-sqlite: $(INSTALLED) chromium
 test-postgres: $(INSTALLED) chromium
 	$(BIN)/python -m tests.postgres -- pytest $(TOGETHER)
 	$(BIN)/python -m tests.postgres -- pytest $(ALONE)
+
+# Some five minutes for each database; exit code 1 when a promise was broken. SEED=7 repeats a run's documents, faults and
+# blows; CHAOS="--kill-sandbox --store s3" does more.
+DOCUMENTS := 500
+chaos: $(INSTALLED)
+	env -u DATABASE_URL $(BIN)/python -m tests.chaos --database sqlite --documents $(DOCUMENTS) $(SEED:%=--seed %) $(CHAOS)
+	env -u DATABASE_URL $(BIN)/python -m tests.chaos --database postgres --documents $(DOCUMENTS) $(SEED:%=--seed %) $(CHAOS)
 
 # The pages are tested in a real browser, never skipped.
 chromium:
