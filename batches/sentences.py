@@ -35,8 +35,14 @@ def status_sentence(batch: Batch, progress: Progress, held: Sequence[ProviderAcc
         sentence = f"Ended: {counts.saved:,} of {wording.documents(counts.total)} are saved."
     else:
         sentence = f"Ended: {counts.saved:,} of {wording.documents(counts.total)} are saved, {counts.failed:,} failed."
-    needs = attention_sentence(progress)
-    return f"{sentence} {needs}" if needs else sentence
+    return " ".join(part for part in (sentence, _why_paused(batch, progress), attention_sentence(progress)) if part)
+
+
+def _why_paused(batch: Batch, progress: Progress) -> str:
+    """Why nothing new is sent, while something waits for it; nothing where nobody said why."""
+    if batch.paused_at is None or not progress.counts.held or not batch.pause_reason:
+        return ""
+    return f"It was paused because: {wording.sentence(batch.pause_reason)}"
 
 
 def attention_sentence(progress: Progress) -> str:

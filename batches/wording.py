@@ -72,7 +72,7 @@ JOB_BADGES: Mapping[str, Badge] = {
 
 BATCH_BADGES: Mapping[str, Badge] = {
     BatchState.RUNNING: Badge("Running", "moving", "Documents are on their way."),
-    BatchState.PAUSED: Badge("Paused", "held", "Somebody paused it; nothing new is sent."),
+    BatchState.PAUSED: Badge("Paused", "held", "A person or its own rule paused it; nothing new is sent."),
     BatchState.HELD: Badge("Held", "held", "Nothing is sent until the account goes on."),
     BatchState.COMPLETE: Badge("Complete", "saved", "Every document is saved."),
     BatchState.PARTIALLY_COMPLETE: Badge("Partly complete", "failed", "It ended; some documents are not saved."),

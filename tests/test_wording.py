@@ -13,6 +13,7 @@ from batches.providers import errors
 from batches.selectors import Counts, Progress
 from batches.templatetags.batches_extras import BAR_WIDTH, LEAST_SEGMENT, number, segments
 from batches.wording import BatchState, Group
+from tests.factories import NOW
 
 COLOURS = {"saved", "moving", "waiting", "held", "failed", "stopped"}
 
@@ -174,6 +175,32 @@ def test_the_status_sentence(
     state: BatchState, counts: Counts, states: dict[str, int], attention: int, sentence: str
 ) -> None:
     assert sentences.status_sentence(batch_at(), Progress(state, counts, states, attention)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("state", "counts", "states", "sentence"),
+    [
+        (
+            BatchState.PAUSED,
+            Counts(held=2),
+            {},
+            "Paused: 2 documents wait and nothing new is sent. It was paused because: 5 failed, the limit is 5.",
+        ),
+        (
+            BatchState.RUNNING,
+            Counts(held=2, in_progress=1),
+            {"accepted": 1},
+            "Rendering: 1 at the provider. 2 held. It was paused because: 5 failed, the limit is 5.",
+        ),
+        (BatchState.COMPLETE, Counts(saved=2), {}, "All 2 documents are saved."),
+    ],
+)
+def test_a_paused_batch_says_why_while_something_waits(
+    state: BatchState, counts: Counts, states: dict[str, int], sentence: str
+) -> None:
+    batch = batch_at()
+    batch.paused_at, batch.pause_reason = NOW, "5 failed, the limit is 5"
+    assert sentences.status_sentence(batch, Progress(state, counts, states)) == sentence
 
 
 def test_the_sentence_tells_the_pace_of_the_slowest_limit() -> None:

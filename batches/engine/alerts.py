@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.db.models import Q
 
-from batches.models import Alert, AlertKind, ProviderAccount
+from batches.models import Alert, AlertKind, Batch, ProviderAccount
 
 #: Subjects of what concerns the store as a whole: what it cannot take, and what its sweeps found.
 STORE_WRITES = "store:writes"
@@ -34,6 +34,14 @@ def tell(kind: AlertKind, subject: str, words: str, *, now: datetime, account_id
 
 def close(kind: AlertKind, subject: str, *, now: datetime) -> None:
     Alert.objects.filter(kind=kind, subject=subject, closed_at=None).update(closed_at=now)
+
+
+def open_for_batch(batch: Batch, kind: AlertKind, words: str, *, now: datetime) -> None:
+    _open(kind, f"batch:{batch.pk}", words, now=now, batch_id=batch.pk)
+
+
+def close_for_batch(batch: Batch, kind: AlertKind, *, now: datetime) -> None:
+    close(kind, f"batch:{batch.pk}", now=now)
 
 
 def close_for_account(account: ProviderAccount, kind: AlertKind, *, now: datetime) -> None:

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from batches.models import AuditEntry, Workspace
+
+
+@dataclass(frozen=True)
+class By:
+    """Who does something, and from where. `actor` is the signed-in user or None."""
+
+    actor: Any
+    words: str
+    from_where: str
+
+
+#: What the engine does by itself.
+ENGINE = By(None, "engine", "engine")
 
 
 def record(

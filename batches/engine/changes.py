@@ -17,10 +17,21 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection, transaction
 
-from batches.engine import alerts, bulk, health, pacing, transitions
+from batches.engine import alerts, bulk, health, pacing, stopping, transitions
 from batches.engine.claims import Claim
 from batches.engine.transitions import Move
-from batches.models import AlertKind, Artifact, Exchange, FailureClass, HoldReason, Job, JobState, Lane, Submission
+from batches.models import (
+    FAILED_STATES,
+    AlertKind,
+    Artifact,
+    Exchange,
+    FailureClass,
+    HoldReason,
+    Job,
+    JobState,
+    Lane,
+    Submission,
+)
 from batches.providers.base import ExchangeFacts
 
 log = logging.getLogger(__name__)
@@ -125,6 +136,9 @@ def write_round(group: Sequence[Change], *, now: datetime) -> set[int]:
         log.exception("a grouped write failed; its rows are written one by one")
         stale = _write_one_by_one(group, now=now)
     _apply_effects(group, now=now)
+    failed = [change.claim.job_id for change in group if change.move and change.move.to_state in FAILED_STATES]
+    if failed:
+        stopping.after_failures(failed, now=now)
     return stale
 
 

@@ -18,7 +18,8 @@ from django.db.models import Exists, F, OuterRef, Q
 
 from batches import manifests, queue
 from batches.conf import ENGINE
-from batches.engine import audit, bulk, keys, transitions, turns
+from batches.engine import audit, bulk, keys, stopping, transitions, turns
+from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused
 from batches.manifests import Action, ExistingDocument, ExistingVersion, Manifest, ManifestSource, OnConflict, Plan
 from batches.models import (
@@ -31,12 +32,15 @@ from batches.models import (
     JobState,
     ProviderAccount,
     Submission,
+    SubmissionOutcome,
     Workspace,
 )
 from batches.storage import ArtifactStore, input_key, manifest_key
 
 #: Rows per statement, and documents held in memory at once.
 CHUNK = 500
+#: Submissions that prove nothing: each try of theirs was refused, so the provider has nothing of them.
+REFUSED_FOR_GOOD = Q(outcome=SubmissionOutcome.REFUSED, in_doubt=False, provider_job_id=None)
 RACED = "Another batch with some of the same documents was started at this moment. Check the file again."
 
 
@@ -58,15 +62,6 @@ class Check:
         return self.manifest.report(self.plan)
 
 
-@dataclass(frozen=True)
-class Starter:
-    """Who starts a batch, for the batch's row and the audit log."""
-
-    actor: Any
-    actor_words: str
-    from_where: str
-
-
 def check(source: ManifestSource, *, workspace: Workspace, account: ProviderAccount, on_conflict: str) -> Check:
     """Read a manifest whole and compare it with what the workspace has. Raises `manifests.ManifestRefused`."""
     manifest = manifests.read(source)
@@ -84,7 +79,11 @@ def existing_documents(
         rows = (
             DocumentVersion.objects.filter(document__workspace=workspace, document__business_id__in=chunk)
             .annotate(
-                ever_sent=Exists(Submission.objects.filter(job__version=OuterRef("pk"))),
+                ever_sent=Exists(
+                    Submission.objects.filter(job__version=OuterRef("pk")).exclude(
+                        REFUSED_FOR_GOOD, job__state=JobState.CANCELLED
+                    )
+                ),
                 current_number=F("document__current_version__number"),
                 state=F("job__state"),
                 account_slug=F("job__account__slug"),
@@ -127,20 +126,23 @@ def start(
     store: ArtifactStore,
     now: datetime,
     confirmed: bool = False,
+    rules: stopping.Rules = stopping.NO_RULES,
 ) -> Batch:
     """Write the plan down and ring for pumps. The same `creation_key` returns the same batch.
 
-    `confirmed` says that the person has seen the notices that ask for it. Raises `IntakeRefused` with nothing stored.
+    `confirmed` says that the person has seen the notices that ask for it. `rules` are of a new batch. Raises
+    `IntakeRefused` with nothing stored.
     """
     workspace = checked.workspace
     creation_key = hashlib.sha256(creation_key.encode()).hexdigest()
-    starter = Starter(actor, actor_words, from_where)
+    starter = By(actor, actor_words, from_where)
     for is_last_try in (False, True):
         known = Batch.objects.filter(workspace=workspace, creation_key=creation_key).first()
         if known:
             return known
         _refuse_unless_startable(checked, confirmed=confirmed)
         batch = _batch(checked, name, starter, creation_key, store, now=now)
+        rules.apply(batch)
         try:
             with transaction.atomic():
                 _write(batch, checked, starter, now=now)
@@ -168,9 +170,7 @@ def _planned_again(checked: Check) -> Check:
     return replace(checked, plan=plan)
 
 
-def _batch(
-    checked: Check, name: str, starter: Starter, creation_key: str, store: ArtifactStore, *, now: datetime
-) -> Batch:
+def _batch(checked: Check, name: str, starter: By, creation_key: str, store: ArtifactStore, *, now: datetime) -> Batch:
     """The batch's row, not yet written; what it names in the store is there already."""
     stored_key = manifest_key(checked.workspace.slug, checked.manifest.upload_sha256)
     stored = store.put(stored_key, cast(BinaryIO, checked.manifest.upload))
@@ -217,7 +217,7 @@ def _store_large_inputs(checked: Check, store: ArtifactStore) -> None:
             store.put(key, io.BytesIO(row.text().encode()))
 
 
-def _write(batch: Batch, checked: Check, starter: Starter, *, now: datetime) -> None:
+def _write(batch: Batch, checked: Check, starter: By, *, now: datetime) -> None:
     # Two batches that name the same new documents in different order would wait for each other (PostgreSQL).
     Workspace.objects.select_for_update(no_key=True).get(pk=batch.workspace_id)
     batch.save(force_insert=True)
@@ -228,7 +228,9 @@ def _write(batch: Batch, checked: Check, starter: Starter, *, now: datetime) -> 
         _make_versions(batch, sending, documents, starter, now=now)
         versions = _versions(documents.values())
         _make_jobs(batch, sending, documents, versions, now=now)
-        _revive([planned for planned in chunk if planned.action is Action.REVIVE], documents, versions, batch, now=now)
+        # A document that was under way when the file was checked may have been cancelled since.
+        waiting = [planned for planned in chunk if planned.action in (Action.REVIVE, Action.UNCHANGED)]
+        _revive(waiting, documents, versions, batch, now=now)
         bulk.insert(
             BatchItem,
             [
@@ -249,7 +251,7 @@ def _write(batch: Batch, checked: Check, starter: Starter, *, now: datetime) -> 
         subject=f"batch {batch.public_id}",
         workspace=batch.workspace,
         actor=starter.actor,
-        actor_words=starter.actor_words,
+        actor_words=starter.words,
         from_where=starter.from_where,
         now=now,
         facts={"name": batch.name, "manifest_sha256": batch.manifest_sha256, **checked.plan.summary()},
@@ -289,7 +291,7 @@ def _make_versions(
     batch: Batch,
     planned_rows: Sequence[manifests.PlannedRow],
     documents: Mapping[str, int],
-    starter: Starter,
+    starter: By,
     *,
     now: datetime,
 ) -> None:
@@ -300,7 +302,7 @@ def _make_versions(
 
 
 def _version(
-    batch: Batch, planned: manifests.PlannedRow, document_id: int, starter: Starter, *, now: datetime
+    batch: Batch, planned: manifests.PlannedRow, document_id: int, starter: By, *, now: datetime
 ) -> dict[str, Any]:
     row = planned.row
     is_large = row.text_bytes > ENGINE.inline_bytes_most
@@ -352,9 +354,8 @@ def _revive(
 ) -> None:
     """Versions that were cancelled before they were ever sent are sent now, at this batch's account."""
     version_ids = [versions[documents[planned.row.business_id], planned.version_number] for planned in planned_rows]
-    cancelled = Job.objects.filter(version_id__in=version_ids, state=JobState.CANCELLED).filter(
-        ~Q(submissions__isnull=False)
-    )
+    may_exist = Submission.objects.filter(job=OuterRef("pk")).exclude(REFUSED_FOR_GOOD)
+    cancelled = Job.objects.filter(~Exists(may_exist), version_id__in=version_ids, state=JobState.CANCELLED)
     transitions.move_many(
         [
             transitions.Move(

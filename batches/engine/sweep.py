@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
-from batches.engine import links
+from batches.engine import links, running, stopping
 from batches.models import Job, PumpSlot
 from batches.storage import ArtifactStore
 
@@ -23,6 +23,8 @@ class SweepReport:
     slots_cleared: int
     temporaries_removed: int
     late_downloads: int
+    batches_stopped: int
+    unneeded_ended: int
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -35,6 +37,8 @@ def sweep(store: ArtifactStore, *, now: datetime) -> SweepReport:
     leases = Job.objects.filter(pk__in=expired, lease_until__lt=now).update(lease_owner=None, lease_until=None)
     slots = PumpSlot.objects.filter(lease_until__lt=now).update(owner=None, lease_until=None)
     late = links.tell_late(now=now)
+    stopped = stopping.sweep(now=now)
+    unneeded = running.end_unneeded(now=now, most=ROWS_MOST)
     # The store comes last: where it cannot be asked, the rows are tidy all the same.
     removed = store.sweep_temporaries(older_than=TEMPORARY_AGE, now=now)
-    return SweepReport(leases, slots, removed, late)
+    return SweepReport(leases, slots, removed, late, stopped, unneeded)

@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 
 from batches import manifests, queue
 from batches.conf import ENGINE
-from batches.engine import audit, intake
+from batches.engine import audit, intake, running, stopping
 from batches.engine.errors import IntakeRefused
 from batches.manifests import planning
 from batches.models import (
@@ -625,3 +625,66 @@ def test_the_plan_knows_the_states_of_the_jobs_as_the_models_do() -> None:
     assert set(planning.IN_PROGRESS_STATES) == {state.value for state in ACTIVE_STATES}
     assert set(planning.FAILED_STATES) == {state.value for state in FAILED_STATES}
     assert set(planning.KNOWN_STATES) == set(JobState.values)
+
+
+# --- whose turn a document takes ---
+
+
+def test_new_documents_take_the_turns_of_their_batch(
+    workspace: Workspace, account: ProviderAccount, store: DiskStore
+) -> None:
+    batch = start(check(rows("INV-1", "INV-2"), workspace, account), store)
+    assert set(Job.objects.values_list("lead_batch_id", flat=True)) == {batch.pk}
+
+
+@pytest.mark.parametrize("stopped", [{"paused_at": NOW}, {"cancelled_at": NOW}])
+def test_a_waiting_document_of_a_stopped_batch_takes_the_turns_of_the_one_that_attaches(
+    workspace: Workspace, account: ProviderAccount, store: DiskStore, stopped: dict[str, datetime]
+) -> None:
+    first = start(check(rows("INV-1", "INV-2"), workspace, account), store)
+    second = start(check(rows("INV-1"), workspace, account), store, creation_key="second")
+    assert set(Job.objects.values_list("lead_batch_id", flat=True)) == {first.pk}, "the older one leads"
+    Batch.objects.filter(pk__in=[first.pk, second.pk]).update(**stopped)
+    third = start(check(rows("INV-1"), workspace, account), store, creation_key="third")
+    leads = dict(Job.objects.values_list("version__document__business_id", "lead_batch_id"))
+    assert leads == {"INV-1": third.pk, "INV-2": first.pk}
+
+
+def test_a_document_that_was_cancelled_after_the_check_is_sent_all_the_same(
+    workspace: Workspace, account: ProviderAccount, store: DiskStore
+) -> None:
+    first = start(check(rows("INV-1"), workspace, account), store)
+    checked = check(rows("INV-1"), workspace, account)
+    running.cancel(first.pk, reason="Wrong file.", by=audit.By(None, "a test", "here"), now=NOW)
+    second = start(checked, store, creation_key="second")
+    job = Job.objects.get()
+    assert (job.state, job.lead_batch_id) == ("pending", second.pk)
+
+
+def test_a_document_whose_every_try_was_refused_before_it_was_cancelled_is_revived(
+    workspace: Workspace, account: ProviderAccount, store: DiskStore
+) -> None:
+    first = start(check(rows("INV-1"), workspace, account), store)
+    factories.make_submission(job=Job.objects.get(), in_doubt=False)
+    running.cancel(first.pk, reason="Wrong file.", by=audit.By(None, "a test", "here"), now=NOW)
+    second = start(check(rows("INV-1"), workspace, account), store, creation_key="second")
+    assert (Job.objects.get().state, second.items.get().intake_outcome) == ("pending", "revive")
+
+
+@pytest.mark.parametrize(
+    "rules", [stopping.Rules(weight=0), stopping.Rules(weight=101), stopping.Rules(stop_after_percent=0)]
+)
+def test_rules_that_make_no_sense_are_refused(
+    workspace: Workspace, account: ProviderAccount, store: DiskStore, rules: stopping.Rules
+) -> None:
+    with pytest.raises(IntakeRefused):
+        start(check(rows("INV-1"), workspace, account), store, rules=rules)
+    assert not Batch.objects.exists()
+
+
+def test_a_batch_keeps_its_weight_and_its_stop_rules(
+    workspace: Workspace, account: ProviderAccount, store: DiskStore
+) -> None:
+    start(check(rows("INV-1"), workspace, account), store, rules=stopping.Rules(3, 50, 10))
+    batch = Batch.objects.get()
+    assert (batch.weight, batch.stop_after_failures, batch.stop_after_percent) == (3, 50, 10)

@@ -20,7 +20,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
 from batches import filenames, selectors, storage, wording
-from batches.engine import intake
+from batches.engine import intake, stopping
 from batches.engine.errors import IntakeRefused
 from batches.management import choosing, refusals, tables
 from batches.management.readiness import DatabaseCommand
@@ -58,6 +58,16 @@ class Command(DatabaseCommand):
             choices=ConflictPolicy.values,
             default=ConflictPolicy.REFUSE,
             help="What to do with an id that is known with other content.",
+        )
+        parser.add_argument(
+            "--weight", type=int, default=1, metavar="W", help="Its share beside other running batches, 1 to 100."
+        )
+        parser.add_argument("--stop-after-failures", type=int, metavar="N", help="Pause by itself after N failures.")
+        parser.add_argument(
+            "--stop-after-percent",
+            type=int,
+            metavar="P",
+            help="Pause by itself when P per cent of the finished documents have failed.",
         )
         parser.add_argument("--wait", action="store_true", help="Return when the batch has ended.")
         parser.add_argument(
@@ -114,6 +124,9 @@ class Command(DatabaseCommand):
                     store=storage.open_store(settings.STORAGE_URL),
                     now=timezone.now(),
                     confirmed=options["confirm"],
+                    rules=stopping.Rules(
+                        options["weight"], options["stop_after_failures"], options["stop_after_percent"]
+                    ),
                 )
             except IntakeRefused as refused:
                 raise choosing.refusal(refused.words) from refused
@@ -146,7 +159,7 @@ class Command(DatabaseCommand):
         """Look until the batch has ended or the time is up; say once on the way when it waits for a person."""
         until = time.monotonic() + timeout
         never = threading.Event()
-        held_said = False
+        held_said = paused_said = False
         while True:
             begun = time.monotonic()
             progress = selectors.progress(batch)
@@ -157,6 +170,10 @@ class Command(DatabaseCommand):
                 for account in selectors.held_accounts(batch):
                     what = wording.HOLD_WHAT_TO_DO[account.hold_reason]
                     self.stderr.write(f"Account {account.slug} is held: {wording.sentence(account.hold_words)} {what}")
+            if progress.state == BatchState.PAUSED and not paused_said:
+                paused_said = True
+                reason = Batch.objects.values_list("pause_reason", flat=True).get(pk=batch.pk)
+                self.stderr.write(f"The batch is paused: {wording.sentence(reason or 'no reason was given')}")
             pause = max(LOOK_EVERY_SECONDS, LOOK_SHARE * (time.monotonic() - begun))
             never.wait(min(pause, max(0.0, until - time.monotonic())))
 

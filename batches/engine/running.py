@@ -1,0 +1,215 @@
+"""Pausing, resuming and cancelling a batch. These stop new submissions only: what the provider has is saved.
+
+Each is one transaction that first takes the workspace (intake attaches documents under it) and the submission lanes
+of the accounts that the batch's jobs lie at (intents are committed under them): when `pause` returns, no further
+intent of the batch is committed. Who may do it is for the caller to decide; that it was done is recorded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+
+from batches import queue
+from batches.engine import alerts, audit, pacing, transitions, turns
+from batches.engine.audit import By
+from batches.models import (
+    AlertKind,
+    Batch,
+    BatchItem,
+    FailureClass,
+    Job,
+    JobState,
+    Lane,
+    ProviderAccount,
+    Submission,
+    SubmissionOutcome,
+    Workspace,
+)
+
+#: Jobs that one transaction ends: a few hundredths of a second, so that intake and the other verbs hardly wait.
+ENDED_AT_ONCE = 500
+#: The jobs whose items a cancellation takes: not sent, or perhaps not sent. What the provider has is still saved.
+CANCELLABLE_STATES = (JobState.PENDING, JobState.SUBMITTING)
+
+
+def pause(batch_id: int, *, reason: str, by: By, now: datetime) -> bool:
+    """Send nothing new of this batch; true when this call paused it, false when it was paused or cancelled before.
+
+    A document that another running batch needs as well goes on in that one's turns.
+    """
+    with transaction.atomic():
+        batch = _taken(batch_id)
+        return batch is not None and _pause(batch, reason=reason, by=by, now=now)
+
+
+def stop(batch_id: int, *, reason: str, alert: str, now: datetime) -> bool:
+    """The batch's own rule pauses it. False too when an intake holds the workspace just now: the sweep asks again."""
+    with transaction.atomic():
+        batch = _taken(batch_id, wait=False)
+        if batch is None or not _pause(batch, reason=reason, by=audit.ENGINE, now=now):
+            return False
+        alerts.open_for_batch(batch, AlertKind.BATCH_STOPPED, alert, now=now)
+        return True
+
+
+def resume(batch_id: int, *, reason: str, by: By, now: datetime) -> bool:
+    """Let a paused batch go on; true when this call did it. Its stop rules count from here on."""
+    with transaction.atomic():
+        batch = _taken(batch_id)
+        if batch is None or batch.paused_at is None or batch.cancelled_at is not None:
+            return False
+        Batch.objects.filter(pk=batch.pk).update(paused_at=None, pause_reason="", stop_counts_from=now)
+        alerts.close_for_batch(batch, AlertKind.BATCH_STOPPED, now=now)
+        turns.choose_leads(Job.objects.filter(version__in=_named(batch).values("version")))
+        _record("resume_batch", batch, reason=reason, by=by, now=now)
+        queue.ring()
+    return True
+
+
+def cancel(batch_id: int, *, reason: str, by: By, now: datetime) -> bool:
+    """Give up what was not sent; true when this call cancelled it.
+
+    Items that wait are cancelled at once. An item whose submission may have left is cancelled too, and that is the
+    memory of the wish: its job is resolved first, and ends as cancelled only if it proves never to have arrived. What
+    the provider has is polled, collected and saved, and its items stay live.
+    """
+    with transaction.atomic():
+        batch = _taken(batch_id)
+        if batch is None or batch.cancelled_at is not None:
+            return False
+        Batch.objects.filter(pk=batch.pk).update(cancelled_at=now, paused_at=None, pause_reason="")
+        alerts.close_for_batch(batch, AlertKind.BATCH_STOPPED, now=now)
+        named = _named(batch)
+        count = named.filter(cancelled_at=None, version__job__state__in=CANCELLABLE_STATES).update(cancelled_at=now)
+        turns.choose_leads(Job.objects.filter(lead_batch=batch))
+        _revoke(Job.objects.filter(lead_batch=None, version__in=named.values("version")))
+        _record("cancel_batch", batch, reason=reason, by=by, now=now, facts={"items_cancelled": count})
+    while end_unneeded(now=now, most=ENDED_AT_ONCE, workspace_id=batch.workspace_id):
+        pass  # what a death leaves here, the sweep ends
+    return True
+
+
+def end_unneeded(*, now: datetime, most: int, workspace_id: int | None = None) -> int:
+    """End waiting jobs that no live item needs, at most about `most`; returns how many ended.
+
+    One that was never sent, or refused on every try, is cancelled. One whose earlier submission the provider had
+    accepted is not: it stays what it was read as, failed, and a late success may still be taken.
+    """
+    ended = 0
+    workspaces = Workspace.objects.filter(pk=workspace_id) if workspace_id else Workspace.objects.all()
+    for workspace in workspaces.order_by("pk").values_list("pk", flat=True):
+        ids = _unneeded(workspace)[: most - ended]
+        if ids:
+            with transaction.atomic():
+                Workspace.objects.select_for_update(no_key=True).get(pk=workspace)
+                ended += _end(ids, now=now)
+        if ended >= most:
+            break
+    return ended
+
+
+def _unneeded(workspace_id: int) -> list[int]:
+    """Waiting jobs that nobody leads. Asked by account, so that the partial index of waiting jobs answers."""
+    waiting = Job.objects.filter(state=JobState.PENDING, lead_batch=None)
+    found: list[int] = []
+    for account_id in ProviderAccount.objects.order_by("pk").values_list("pk", flat=True):
+        mine = waiting.filter(account_id=account_id, version__document__workspace=workspace_id)
+        found += mine.order_by("pk").values_list("pk", flat=True)[:ENDED_AT_ONCE]
+    return found
+
+
+def _end(ids: Sequence[int], *, now: datetime) -> int:
+    jobs = Job.objects.filter(pk__in=ids, state=JobState.PENDING)
+    turns.choose_leads(jobs)  # an intake may have come between
+    may_exist = Submission.objects.filter(Q(in_doubt=True) | Q(provider_job_id__isnull=False), job=OuterRef("pk"))
+    rows = jobs.filter(lead_batch=None).annotate(may_exist=Exists(may_exist)).order_by("pk")
+    moves = [
+        _last_move(pk, token, may_exist=exists)
+        for pk, token, exists in rows.values_list("pk", "fencing_token", "may_exist")
+    ]
+    moved = transitions.move_many(moves, now=now)
+    cancelled = [move.job_id for move in moves if move.to_state is JobState.CANCELLED and move.job_id in moved]
+    Submission.objects.filter(job__in=cancelled, outcome=SubmissionOutcome.OPEN).update(
+        outcome=SubmissionOutcome.REFUSED, closed_at=now
+    )
+    return len(moved)
+
+
+def _last_move(job_id: int, token: int, *, may_exist: bool) -> transitions.Move:
+    freed = {"lease_owner": None, "lease_until": None, "fencing_token": token + 1}
+    if not may_exist:
+        return transitions.Move(
+            job_id, token, JobState.PENDING, JobState.CANCELLED, reason="nobody_needs_it", fields=freed
+        )
+    words = "The provider could not render it, and it was not sent again: no batch needs it any more."
+    failure = {"failure_class": FailureClass.RENDER_FAILED, "failure_code": "", "failure_words": words}
+    return transitions.Move(
+        job_id,
+        token,
+        JobState.PENDING,
+        JobState.FAILED,
+        reason="nobody_needs_it",
+        words=words,
+        fields={**freed, **failure},
+    )
+
+
+def _taken(batch_id: int, *, wait: bool = True) -> Batch | None:
+    """The batch, with everything held that could send its documents or attach to them. None: the workspace is busy."""
+    workspace_id = Batch.objects.values_list("workspace_id", flat=True).get(pk=batch_id)
+    workspaces = Workspace.objects.select_for_update(no_key=True, skip_locked=not wait).filter(pk=workspace_id)
+    if workspaces.first() is None:
+        return None
+    items = BatchItem.objects.filter(batch=batch_id)
+    accounts = set(items.order_by().values_list("version__job__account_id", flat=True).distinct()) - {None}
+    accounts.add(Batch.objects.values_list("account_id", flat=True).get(pk=batch_id))
+    for account_id in sorted(accounts):
+        pacing.lock(account_id, Lane.SUBMIT)
+    return Batch.objects.select_for_update(no_key=True, of=("self",)).select_related("workspace").get(pk=batch_id)
+
+
+def _pause(batch: Batch, *, reason: str, by: By, now: datetime) -> bool:
+    if batch.paused_at is not None or batch.cancelled_at is not None:
+        return False
+    Batch.objects.filter(pk=batch.pk).update(paused_at=now, pause_reason=reason)
+    led = Job.objects.filter(lead_batch=batch)
+    turns.choose_leads(led)
+    _revoke(led)
+    _record("pause_batch", batch, reason=reason, by=by, now=now)
+    return True
+
+
+def _revoke(jobs: QuerySet[Job]) -> None:
+    """Take waiting jobs from the pumps that hold them: what such a pump still writes is stale, and recorded so.
+
+    Rows that a pump is writing at this moment are left (PostgreSQL): the commit of an intent asks for the lead anyway.
+    """
+    held = jobs.filter(state=JobState.PENDING, lease_owner__isnull=False).order_by("pk")
+    ids = list(held.select_for_update(skip_locked=True, of=("self",)).values_list("pk", flat=True))
+    Job.objects.filter(pk__in=ids, state=JobState.PENDING).update(
+        lease_owner=None, lease_until=None, fencing_token=F("fencing_token") + 1
+    )
+
+
+def _named(batch: Batch) -> QuerySet[BatchItem]:
+    return BatchItem.objects.filter(batch=batch)
+
+
+def _record(
+    action: str, batch: Batch, *, reason: str, by: By, now: datetime, facts: dict[str, int] | None = None
+) -> None:
+    audit.record(
+        action,
+        subject=f"batch {batch.public_id}",
+        workspace=batch.workspace,
+        actor=by.actor,
+        actor_words=by.words,
+        from_where=by.from_where,
+        now=now,
+        reason=reason,
+        facts=facts,
+    )

@@ -1,0 +1,116 @@
+"""A batch's own stop rules: what counts, when they hold, and what people are told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from batches.engine import changes, claims, running, stopping
+from batches.engine.audit import By
+from batches.models import Alert, AuditEntry, Batch, Job, JobState, ProviderAccount
+from tests import factories
+from tests.factories import NOW
+
+
+@pytest.mark.parametrize(
+    ("failed", "ended", "after", "percent", "words"),
+    [
+        (0, 500, 1, 1, ""),
+        (1, 1, 1, None, "1 document failed, the limit is 1."),
+        (4, 100, 5, None, ""),
+        (5, 100, 5, None, "5 documents failed, the limit is 5."),
+        (19, 19, None, 1, ""),
+        (2, 20, None, 10, "2 of 20 finished documents failed, the limit is 10 %."),
+        (1, 20, None, 10, ""),
+        (12, 80, None, 10, "12 of 80 finished documents failed, the limit is 10 %."),
+        (20, 20, None, 100, "20 of 20 finished documents failed, the limit is 100 %."),
+        (50, 50, None, None, ""),
+        (3, 30, 3, 5, "3 documents failed, the limit is 3."),
+    ],
+)
+def test_the_verdict(failed: int, ended: int, after: int | None, percent: int | None, words: str) -> None:
+    assert stopping.verdict(failed, ended, after=after, percent=percent) == words
+
+
+def fail(batch: Batch, *, count: int = 1) -> None:
+    """Documents of the batch fail, written as a pump writes them."""
+    for _ in range(count):
+        factories.make_job(batch=batch)
+    got = claims.claim_due(batch.account, [JobState.PENDING], owner="a", now=NOW, most=count)
+    assert len(got) == count
+    changes.write_round([changes.parking(each, "It cannot be read.", now=NOW) for each in got], now=NOW)
+
+
+def paused(batch: Batch) -> bool:
+    return Batch.objects.get(pk=batch.pk).paused_at is not None
+
+
+def test_enough_failures_pause_the_batch_with_words_and_one_alert(batch: Batch) -> None:
+    Batch.objects.update(stop_after_failures=3)
+    fail(batch, count=2)
+    assert not paused(batch)
+    fail(batch)
+    batch.refresh_from_db()
+    assert (batch.paused_at, batch.pause_reason) == (NOW, "3 documents failed, the limit is 3.")
+    (alert,) = Alert.objects.filter(kind="batch_stopped")
+    assert alert.batch == batch
+    assert "3 documents failed, the limit is 3." in alert.words
+    assert "Nothing new of it is sent" in alert.words
+    (entry,) = AuditEntry.objects.all()
+    assert (entry.action, entry.actor_words) == ("pause_batch", "engine")
+
+
+def test_a_share_pauses_only_once_enough_has_ended(batch: Batch) -> None:
+    Batch.objects.update(stop_after_percent=10)
+    fail(batch, count=2)
+    assert not paused(batch)
+    for _ in range(17):
+        factories.make_saved_job(batch=batch)
+    fail(batch)
+    assert Batch.objects.get().pause_reason == "3 of 20 finished documents failed, the limit is 10 %."
+
+
+def test_what_failed_before_the_batch_or_before_it_was_resumed_does_not_count(batch: Batch) -> None:
+    before = NOW - timedelta(days=1)
+    Batch.objects.update(stop_after_failures=2)
+    for _ in range(5):
+        factories.make_job(batch=batch, state=JobState.FAILED, state_changed_at=before)
+    fail(batch)
+    assert not paused(batch)
+    fail(batch)
+    assert paused(batch)
+    running.resume(batch.pk, reason="Go on.", by=By(None, "a test", "here"), now=NOW + timedelta(microseconds=1))
+    assert stopping.sweep(now=NOW) == 0
+    Job.objects.filter(state=JobState.FAILED).exclude(state_changed_at=before).update(
+        state_changed_at=NOW + timedelta(seconds=1)
+    )
+    assert stopping.sweep(now=NOW + timedelta(seconds=1)) == 1
+
+
+def test_a_cancelled_item_does_not_count(batch: Batch) -> None:
+    Batch.objects.update(stop_after_failures=1)
+    factories.make_job(batch=batch, state=JobState.FAILED)
+    batch.items.update(cancelled_at=NOW)
+    assert stopping.sweep(now=NOW) == 0
+    batch.items.update(cancelled_at=None)
+    assert stopping.sweep(now=NOW) == 1
+    assert stopping.sweep(now=NOW) == 0, "it is paused already"
+
+
+def test_only_the_batch_with_the_rule_stops(batch: Batch, account: ProviderAccount) -> None:
+    other = factories.make_batch(workspace=batch.workspace, account=account, stop_after_failures=1)
+    fail(batch)
+    assert not paused(other)
+    assert not paused(batch)
+
+
+def test_a_group_without_failures_asks_nothing(batch: Batch) -> None:
+    Batch.objects.update(stop_after_failures=1)
+    factories.make_job(batch=batch)
+    (got,) = claims.claim_due(batch.account, [JobState.PENDING], owner="a", now=NOW, most=1)
+    with CaptureQueriesContext(connection) as queries:
+        changes.write_round([changes.Change(claim=got, at=NOW)], now=NOW)
+    assert not [query for query in queries if "stop_after" in query["sql"]]
