@@ -30,6 +30,8 @@ class EngineConf:
     #: Most jobs that one pump holds in memory.
     held_most: int = 1000
     submit_threads: int = 16
+    #: Without a pace, so many more intents are committed than threads are free, in fewer and larger writes.
+    submit_line: int = 32
     poll_threads: int = 16
     fetch_threads: int = 6
     #: Finished PDFs of an account that may wait for a download before it sends nothing new: minutes of work for the

@@ -61,6 +61,11 @@ class AccountEffect:
     reached: bool = False
     words: str = ""
 
+    @property
+    def holds_back(self) -> bool:
+        """It may change what may be sent: what a pump knows of the account is read again."""
+        return bool(self.hold or self.cool_down_until or self.transport_failure)
+
 
 NO_EFFECT = AccountEffect()
 

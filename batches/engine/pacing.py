@@ -27,6 +27,11 @@ class Limits:
     burst: int = 1
     windows: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def unpaced(self) -> bool:
+        """No pace at all: only a pause that the provider asked for holds anything back."""
+        return not self.interval_us and not self.windows
+
 
 @dataclass(frozen=True)
 class LaneState:
@@ -52,6 +57,9 @@ def take(
 
     Returns the slots, the instant at which the next one would lie, and the row's new state. Pure.
     """
+    if limits.unpaced:
+        slot = max(now_us, state.cool_down_until_us)
+        return [slot] * (wanted if slot <= now_us + horizon_us else 0), slot, state
     slots: list[int] = []
     while True:
         slot = _earliest(state, limits, now_us)
@@ -92,36 +100,40 @@ def poll_limits(account: ProviderAccount) -> Limits:
 
 
 def reserve(
-    account_id: int, lane: Lane, limits: Limits, *, wanted: int, now: datetime, horizon_seconds: float
+    account_id: int,
+    lane: Lane,
+    limits: Limits,
+    *,
+    wanted: int,
+    now: datetime,
+    horizon_seconds: float,
+    row: PacingLane | None = None,
 ) -> Reservation:
     """Take slots from the shared row. Call it inside a transaction whose other writes belong to the slots.
+
+    `row` is what `lock` gave in the same transaction, if it was called.
 
     The row is locked while it is read (PostgreSQL; SQLite's transactions are alone anyway) and the UPDATE repeats
     its revision, so that two pumps can never be given the same slot.
     """
     now_us = to_us(now)
     with transaction.atomic(savepoint=False):
-        row = _locked(account_id, lane)
+        row = row or lock(account_id, lane)
         state = LaneState(row.next_slot_us, row.cool_down_until_us, tuple(row.recent))
         slots, following, new_state = take(
             state, limits, now_us=now_us, wanted=wanted, horizon_us=int(horizon_seconds * 1_000_000)
         )
-        if slots and not _advance(row, new_state):
+        if new_state != state and not _advance(row, new_state):
             slots, following = [], now_us  # another pump was first; the caller asks again
     # Asking a little before the slot comes near is soon enough, and late enough for the others.
     ask_again_us = max(now_us, following - int(horizon_seconds * 800_000))
     return Reservation(tuple(from_us(slot) for slot in slots), from_us(ask_again_us))
 
 
-def lock(account_id: int, lane: Lane) -> None:
-    """Hold the lane's row until the surrounding transaction ends, so that what is counted under it stays true."""
-    _locked(account_id, lane)
-
-
 def cool_down(account_id: int, lane: Lane, until: datetime) -> None:
     """Nobody sends on this lane before `until`: the provider asked for it. Never shortens a pause."""
     with transaction.atomic():
-        row = _locked(account_id, lane)
+        row = lock(account_id, lane)
         if row.cool_down_until_us < to_us(until):
             row.cool_down_until_us = to_us(until)
             row.save(update_fields=["cool_down_until_us"])
@@ -129,11 +141,14 @@ def cool_down(account_id: int, lane: Lane, until: datetime) -> None:
 
 def may_still_leave(slot: datetime, limits: Limits, now: datetime) -> bool:
     """False when a slot was missed by so much that using it would put two requests too close together."""
+    if limits.unpaced:
+        return True
     late = max(ENGINE.slot_late_seconds, ENGINE.slot_late_share * limits.interval_us / 1_000_000)
     return now <= slot + timedelta(seconds=late)
 
 
-def _locked(account_id: int, lane: Lane) -> PacingLane:
+def lock(account_id: int, lane: Lane) -> PacingLane:
+    """Hold the lane's row until the surrounding transaction ends, so that what is counted under it stays true."""
     lanes = PacingLane.objects.filter(account_id=account_id, lane=lane)
     if connection.features.has_select_for_update:
         lanes = lanes.select_for_update()

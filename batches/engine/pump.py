@@ -34,6 +34,7 @@ from batches.engine import (
     submission,
 )
 from batches.engine.accounts import Providers
+from batches.engine.blocks import Blocks
 from batches.engine.changes import Change, FollowStep
 from batches.engine.claims import Claim
 from batches.engine.clock import Clock
@@ -49,7 +50,7 @@ log = logging.getLogger(__name__)
 POLL_GATHER = timedelta(seconds=0.05)
 #: Pending jobs that wait in memory for a slot, so that no slot is missed for want of a prepared request.
 READY_SECONDS = 1.0
-READY_MOST = 64
+READY_MOST = 128
 
 
 @dataclass
@@ -89,8 +90,10 @@ class Pump:
         self._preparing: dict[int, int] = {}  # job → account
         self._ready: dict[int, deque[submission.Prepared]] = defaultdict(deque)
         self._ask_again: dict[int, datetime] = {}
+        self._hungry: set[int] = set()  # accounts whose last slice of waiting jobs was full
         self._polls: list[tuple[datetime, int, int]] = []
         self._order = itertools.count()
+        self._poll_slots = Blocks(Lane.POLL, self.conf)
         self._outbox = Outbox(self.conf)
         self._crowded: set[int] = set()
         self._probing: set[int] = set()
@@ -168,8 +171,11 @@ class Pump:
             due.append(outbox_due_at)
         if self._polls:
             due.append(self._polls[0][0] - POLL_GATHER / 2)
-        if len(self._sending) < self.conf.submit_threads:  # else a result has to come first, and wakes the pump
-            due += [self._ask_again.get(account_id, now) for account_id, ready in self._ready.items() if ready]
+        for account_id, ready in self._ready.items():
+            account = self._accounts.get(account_id)
+            # Without a free thread a result has to come first, and wakes the pump.
+            if ready and account is not None and self._free_for(pacing.submit_limits(account)):
+                due.append(self._ask_again.get(account_id, now))
         return max(0.001, min(0.25, (min(due) - now).total_seconds()))
 
     # --- leases, accounts, claims ---
@@ -214,20 +220,26 @@ class Pump:
         self._threads.start(self._threads.poll, lambda: steps.probe(account.pk, provider, now=self.clock.now()))
 
     def _claim_if_due(self, now: datetime) -> None:
-        if now < self._claim_at:
-            return
-        self._claim_at = now + timedelta(seconds=self.conf.claim_interval_seconds)
+        regular = now >= self._claim_at
+        if regular:
+            self._claim_at = now + timedelta(seconds=self.conf.claim_interval_seconds)
         for account in self._accounts.values():
             room = self.conf.held_most - len(self._held)
-            claimed = claims.claim_due(
-                account, claims.IN_PROGRESS_STATES, owner=self.owner, now=now, most=min(room, 250)
-            )
-            if account.health == AccountHealth.OPEN and account.pk not in self._crowded:
+            claimed: list[Claim] = []
+            if regular:
+                claimed += claims.claim_due(
+                    account, claims.IN_PROGRESS_STATES, owner=self.owner, now=now, most=min(room, 250)
+                )
+            may_send = account.health == AccountHealth.OPEN and account.pk not in self._crowded
+            if may_send and (regular or account.pk in self._hungry):
                 waiting = len(self._ready[account.pk]) + list(self._preparing.values()).count(account.pk)
                 wanted = min(READY_MOST, pacing.slots_in(pacing.submit_limits(account), READY_SECONDS) + 1) - waiting
-                claimed += claims.claim_due(
-                    account, (JobState.PENDING,), owner=self.owner, now=now, most=min(room - len(claimed), wanted)
-                )
+                wanted = min(room - len(claimed), wanted)
+                if regular or wanted >= READY_MOST // 2:
+                    pending = claims.claim_due(account, (JobState.PENDING,), owner=self.owner, now=now, most=wanted)
+                    # A full slice: there is more, so it is asked for as soon as there is room, not a while later.
+                    (self._hungry.add if 0 < wanted == len(pending) else self._hungry.discard)(account.pk)
+                    claimed += pending
             self._begin(account, claimed, now)
 
     def _begin(self, account: ProviderAccount, claimed: list[Claim], now: datetime) -> None:
@@ -296,19 +308,17 @@ class Pump:
             if now < self._ask_again.get(account_id, now):
                 continue
             mine = [item for item in ready if self._is_mine(item.claim)]
-            free_threads = self.conf.submit_threads - len(self._sending)
-            if not free_threads:
+            limits = pacing.submit_limits(account)
+            free = self._free_for(limits)
+            if not free:
                 continue  # a slot without a thread would only be lost to the other pumps
             provider = self.providers.of(account)
-            intents = submission.commit_intents(
-                account, mine[:free_threads], now=now, capabilities=provider.capabilities
-            )
+            intents = submission.commit_intents(account, mine[:free], now=now, capabilities=provider.capabilities)
             self._ask_again[account_id] = intents.ask_again_at
             gone = intents.lost | {sending.prepared.claim.job_id for sending in intents.sendings}
             self._ready[account_id] = deque(item for item in mine if item.claim.job_id not in gone)
             for job_id in intents.lost:
                 self._let_go(job_id)
-            limits = pacing.submit_limits(account)
             for sending in intents.sendings:
                 claim = sending.prepared.claim
                 self._held[claim.job_id] = claim
@@ -325,6 +335,14 @@ class Pump:
                     self._lease_of(claim.job_id),
                     instead=steps.NotSentYet(claim, sending),
                 )
+
+    def _free_for(self, limits: pacing.Limits) -> int:
+        """How many intents may be committed now. Without a pace no slot is lost by waiting in line: larger blocks."""
+        free = self.conf.submit_threads - len(self._sending)
+        if limits.unpaced:
+            free += self.conf.submit_line
+            free = free if free >= self.conf.submit_line else 0
+        return max(0, free)
 
     def _is_mine(self, claim: Claim) -> bool:
         """As far as this pump knows; the database has the last word."""
@@ -361,14 +379,7 @@ class Pump:
             account = self._accounts.get(account_id)
             if account is None:
                 continue
-            reservation = pacing.reserve(
-                account_id,
-                Lane.POLL,
-                pacing.poll_limits(account),
-                wanted=len(reads),
-                now=now,
-                horizon_seconds=self.conf.slot_horizon_seconds,
-            )
+            reservation = self._poll_slots.take(account_id, pacing.poll_limits(account), wanted=len(reads), now=now)
             provider = self.providers.of(account)
             for claim, slot in zip(reads, reservation.slots, strict=False):
                 self.tally.polls += 1
@@ -475,8 +486,9 @@ class Pump:
             self.tally.stale += len(stale)
             for change in group:
                 job_id = change.claim.job_id
-                if change.effect != changes.NO_EFFECT:
+                if change.effect.holds_back:
                     self._refresh_at = now
+                    self._poll_slots.forget()
                 if job_id in stale or change.follow is None:
                     self._let_go(job_id)
                 elif job_id in self._held and change.move is not None:

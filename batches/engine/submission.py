@@ -146,7 +146,7 @@ def commit_intents(
     """
     limits = pacing.submit_limits(account)
     with transaction.atomic():
-        pacing.lock(account.pk, Lane.SUBMIT)
+        lane = pacing.lock(account.pk, Lane.SUBMIT)
         asked = [prepared.claim.job_id for prepared in ready if not prepared.is_resend]
         wanted, in_flight = claims.sendable(account.pk, asked)
         stopped = set(asked) - wanted
@@ -163,7 +163,13 @@ def commit_intents(
         if not chosen:
             return Intents([], stopped, now + timedelta(seconds=ENGINE.claim_interval_seconds))
         reservation = pacing.reserve(
-            account.pk, Lane.SUBMIT, limits, wanted=len(chosen), now=now, horizon_seconds=ENGINE.slot_horizon_seconds
+            account.pk,
+            Lane.SUBMIT,
+            limits,
+            wanted=len(chosen),
+            now=now,
+            horizon_seconds=ENGINE.slot_horizon_seconds,
+            row=lane,
         )
         slotted = list(zip(chosen, reservation.slots, strict=False))
         first = [pair for pair in slotted if not pair[0].is_resend]

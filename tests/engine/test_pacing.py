@@ -213,3 +213,19 @@ def test_a_cool_down_is_shared_and_never_shortened(account: ProviderAccount, now
     assert reserve(account, 1, now, horizon=40).slots == (now + timedelta(seconds=30),)
     poll = pacing.reserve(account.pk, Lane.POLL, Limits(1), wanted=1, now=now, horizon_seconds=0.5)
     assert poll.slots == (now,)
+
+
+class TestNoPace:
+    """Interval 0 and no windows: nothing but a pause that the provider asked for."""
+
+    def test_gives_out_whatever_is_wanted_at_once_and_writes_nothing(self) -> None:
+        state = LaneState(next_slot_us=T0 + SECOND)
+        assert pacing.take(state, Limits(0), now_us=T0, wanted=3, horizon_us=0) == ([T0] * 3, T0, state)
+
+    def test_waits_for_the_end_of_a_pause(self) -> None:
+        state = LaneState(cool_down_until_us=T0 + 9 * SECOND)
+        assert pacing.take(state, Limits(0), now_us=T0, wanted=3, horizon_us=SECOND) == ([], T0 + 9 * SECOND, state)
+
+    def test_knows_no_slot_that_was_missed(self) -> None:
+        assert pacing.may_still_leave(NOW, Limits(0), NOW + timedelta(minutes=1))
+        assert not pacing.may_still_leave(NOW, Limits(0, windows=((5, SECOND),)), NOW + timedelta(minutes=1))
