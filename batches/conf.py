@@ -63,6 +63,9 @@ class EngineConf:
     unreachable_after: int = 3
     probe_first_seconds: float = 2.0
     probe_most_seconds: float = 30.0
+    #: While an account is held for credit its balance is read: first soon, to know what there was, then slowly.
+    credit_check_first_seconds: float = 2.0
+    credit_check_seconds: float = 60.0
     #: Skew that is added to a provider's Retry-After, and the longest that is believed at once.
     retry_after_skew_seconds: float = 0.5
     retry_after_most_seconds: float = 300.0
@@ -80,6 +83,14 @@ class EngineConf:
     resend_margin_share: float = 0.10
     #: How long a submission may be repeated where the provider takes no key and a second render does no harm.
     harmless_resend_seconds: float = 3600.0
+    #: The retry budget of an account: each first submission earns a share of a repeat, so that repeats stay under a
+    #: sixth of all requests; a bucket holds what killed pumps can have in doubt together (3 x 16 threads); and a little
+    #: comes with time, so that the last documents of a batch are not left without.
+    retry_share: float = 0.2
+    retry_tokens_most: float = 50.0
+    retry_tokens_per_second: float = 0.1
+    #: A repeat goes without budget when its key's window would close this soon: never unknown for want of budget.
+    resend_urgent_seconds: float = 60.0
     #: Further submissions of a document after renders that failed and were not billed.
     render_again_most: int = 2
 

@@ -174,7 +174,10 @@ EVENT_WORDS: Mapping[str, str] = {
 #: What a person can do about a held account.
 HOLD_WHAT_TO_DO: Mapping[str, str] = {
     HoldReason.AUTH: "Correct the account's key, then resume the account; its waiting documents go on.",
-    HoldReason.CREDIT: "Top the account up at the provider, then resume it; its waiting documents go on.",
+    HoldReason.CREDIT: (
+        "Top the account up at the provider. When a higher balance is seen, one document tries it and the others "
+        "follow; where none is seen, resume the account."
+    ),
     HoldReason.UNREACHABLE: "It is tried again by itself and goes on; look at the network or the service if it lasts.",
     HoldReason.PERSON: "Resume the account when it may go on.",
 }

@@ -44,6 +44,11 @@ def close_for_batch(batch: Batch, kind: AlertKind, *, now: datetime) -> None:
     close(kind, f"batch:{batch.pk}", now=now)
 
 
+def reword_for_account(account: ProviderAccount, kind: AlertKind, words: str) -> None:
+    """Say more in the alert that is open."""
+    Alert.objects.filter(kind=kind, subject=f"account:{account.pk}", closed_at=None).update(words=words)
+
+
 def close_for_account(account: ProviderAccount, kind: AlertKind, *, now: datetime) -> None:
     Alert.objects.filter(kind=kind, subject=f"account:{account.pk}", closed_at=None).update(closed_at=now)
 

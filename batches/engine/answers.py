@@ -67,7 +67,10 @@ def judge_answer(sending: Sending, answer: Accepted | Finished, account: Provide
         submission_id=sending.submission.id,
         submission_fields=submission_fields,
         exchanges=((answer.exchange, sending.submission.id),),
-        effect=AccountEffect(reached=True),
+        effect=AccountEffect(
+            reached=account.transport_failure_count > 0,
+            trial_was_accepted=True if account.on_probation else None,
+        ),
         after=after,
         follow=follow,
     )
@@ -110,6 +113,7 @@ def judge_error(
             hold=decision.hold,
             cool_down_until=decision.cool_down_until,
             transport_failure=decision.transport_failure,
+            trial_was_accepted=False if account.on_probation else None,
             words=error.words,
         ),
         alert=alert,

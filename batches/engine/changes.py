@@ -17,7 +17,7 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection, transaction
 
-from batches.engine import alerts, bulk, health, pacing, stopping, transitions
+from batches.engine import alerts, bulk, credit, health, pacing, stopping, transitions
 from batches.engine.claims import Claim
 from batches.engine.transitions import Move
 from batches.models import (
@@ -25,6 +25,7 @@ from batches.models import (
     AlertKind,
     Artifact,
     Exchange,
+    ExchangeKind,
     FailureClass,
     HoldReason,
     Job,
@@ -59,6 +60,7 @@ class AccountEffect:
     cool_down_lane: Lane = Lane.SUBMIT
     transport_failure: bool = False
     reached: bool = False
+    trial_was_accepted: bool | None = None  # of an account on probation: whether the one that tried was taken
     words: str = ""
 
     @property
@@ -417,15 +419,28 @@ def _apply_effects(changes: Sequence[Change], *, now: datetime) -> None:
     for change in changes:
         if change.effect != NO_EFFECT:
             by_account[change.claim.account_id].append(change.effect)
+    answered = {
+        change.claim.account_id
+        for change in changes
+        if any(_is_provider_answer(facts) for facts, _id in change.exchanges)
+    }
     for account_id, effects in by_account.items():
         for effect in effects:
             if effect.cool_down_until:
                 pacing.cool_down(account_id, effect.cool_down_lane, effect.cool_down_until)
+        trials = [effect.trial_was_accepted for effect in effects if effect.trial_was_accepted is not None]
+        if trials:
+            credit.end_trial(account_id, was_accepted=any(trials))
         holding = next((effect for effect in effects if effect.hold), None)
         failures = [effect for effect in effects if effect.transport_failure]
         if holding and holding.hold:
             health.hold(account_id, reason=holding.hold, words=holding.words, now=now)
-        elif any(effect.reached for effect in effects):
+        elif any(effect.reached for effect in effects) or (failures and account_id in answered):
             health.note_reached(account_id)
         elif failures:
             health.note_transport_failures(account_id, len(failures), words=failures[-1].words, now=now)
+
+
+def _is_provider_answer(facts: ExchangeFacts) -> bool:
+    """The provider itself answered, and not only what stands before it; a download may lie on another host."""
+    return facts.kind != ExchangeKind.DOWNLOAD and facts.status is not None and facts.status < 500

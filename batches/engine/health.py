@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import Case, F, QuerySet, When
 
 from batches import wording
 from batches.conf import ENGINE
@@ -27,7 +28,10 @@ def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> b
             hold_reason=reason,
             hold_words=words,
             held_at=now,
-            probe_at=now + timedelta(seconds=ENGINE.probe_first_seconds) if reason is HoldReason.UNREACHABLE else None,
+            probe_at=_first_probe_at(reason, now),
+            on_probation=False,
+            # A trial that failed keeps what was seen when it began: only a further rise is another top-up.
+            balance_seen=Case(When(on_probation=True, then=F("balance_seen")), default=None),
         )
         if not held:
             return False
@@ -36,22 +40,48 @@ def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> b
         alerts.open_for_account(
             account,
             AlertKind.ACCOUNT_HELD,
-            f"{account.name} is held: {wording.sentence(words)} {wording.HOLD_WHAT_TO_DO[reason]}",
+            alert_words(account.name, reason, words),
             now=now,
         )
     return True
 
 
+def alert_words(name: str, reason: HoldReason, words: str) -> str:
+    return f"{name} is held: {wording.sentence(words)} {wording.HOLD_WHAT_TO_DO[reason]}"
+
+
+def _first_probe_at(reason: HoldReason, now: datetime) -> datetime | None:
+    if reason is HoldReason.UNREACHABLE:
+        return now + timedelta(seconds=ENGINE.probe_first_seconds)
+    if reason is HoldReason.CREDIT:
+        return now + timedelta(seconds=ENGINE.credit_check_first_seconds)
+    return None
+
+
 def resume(account_id: int, *, now: datetime) -> bool:
     """Open a held account and make its waiting documents due; harmless when it is open."""
+    return open_account(account_id, ProviderAccount.objects.all(), now=now, on_probation=False, balance_seen=None)
+
+
+def open_account(
+    account_id: int,
+    held: QuerySet[ProviderAccount],
+    *,
+    now: datetime,
+    on_probation: bool,
+    balance_seen: Decimal | None,
+) -> bool:
+    """Open the account if it is held and among `held`; true when this call did it."""
     with transaction.atomic():
-        resumed = ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.HELD).update(
+        resumed = held.filter(pk=account_id, health=AccountHealth.HELD).update(
             health=AccountHealth.OPEN,
             hold_reason="",
             hold_words="",
             held_at=None,
             probe_at=None,
             transport_failure_count=0,
+            on_probation=on_probation,
+            balance_seen=balance_seen,
         )
         if not resumed:
             return False
@@ -67,15 +97,20 @@ def resume(account_id: int, *, now: datetime) -> bool:
 
 
 def note_transport_failures(account_id: int, count: int, *, words: str, now: datetime) -> None:
-    """Count submissions that did not get through; enough in a row hold the account as unreachable."""
-    ProviderAccount.objects.filter(pk=account_id).update(transport_failure_count=F("transport_failure_count") + count)
+    """Count calls that did not get through; enough in a row hold the account as unreachable.
+
+    While it is held they count for nothing: accepted work is still read, and would drive the probes apart.
+    """
+    open_now = ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.OPEN)
+    if not open_now.update(transport_failure_count=F("transport_failure_count") + count):
+        return
     failures = ProviderAccount.objects.values_list("transport_failure_count", flat=True).get(pk=account_id)
     if failures >= ENGINE.unreachable_after:
         hold(account_id, reason=HoldReason.UNREACHABLE, words=words, now=now)
 
 
 def note_reached(account_id: int) -> None:
-    """A submission got through, so the row of failures is broken."""
+    """A call got through, so the row of failures is broken."""
     ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.OPEN).exclude(transport_failure_count=0).update(
         transport_failure_count=0
     )
@@ -105,7 +140,10 @@ def claim_probe(account_id: int, *, now: datetime) -> bool:
     """Take the right to send the one probe that is due; false when another pump has it or none is due."""
     return bool(
         ProviderAccount.objects.filter(
-            pk=account_id, health=AccountHealth.HELD, hold_reason=HoldReason.UNREACHABLE, probe_at__lte=now
+            pk=account_id,
+            health=AccountHealth.HELD,
+            hold_reason__in=(HoldReason.UNREACHABLE, HoldReason.CREDIT),
+            probe_at__lte=now,
         ).update(probe_at=now + timedelta(seconds=ENGINE.read_timeout + ENGINE.probe_most_seconds))
     )
 

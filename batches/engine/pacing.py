@@ -8,8 +8,10 @@ killed pump wastes at most the ones that it held: it can make us slower, never f
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.db import connection, transaction
 
@@ -108,13 +110,15 @@ def reserve(
     now: datetime,
     horizon_seconds: float,
     row: PacingLane | None = None,
+    also: Callable[[int], Mapping[str, Any]] = lambda _given: {},
 ) -> Reservation:
     """Take slots from the shared row. Call it inside a transaction whose other writes belong to the slots.
 
     `row` is what `lock` gave in the same transaction, if it was called.
 
     The row is locked while it is read (PostgreSQL; SQLite's transactions are alone anyway) and the UPDATE repeats
-    its revision, so that two pumps can never be given the same slot.
+    its revision, so that two pumps can never be given the same slot. `also` names further columns of the row that
+    the same UPDATE sets, from the number of slots that were given.
     """
     now_us = to_us(now)
     with transaction.atomic(savepoint=False):
@@ -123,7 +127,8 @@ def reserve(
         slots, following, new_state = take(
             state, limits, now_us=now_us, wanted=wanted, horizon_us=int(horizon_seconds * 1_000_000)
         )
-        if new_state != state and not _advance(row, new_state):
+        extra = also(len(slots)) if slots else {}
+        if (new_state != state or extra) and not _advance(row, new_state, extra):
             slots, following = [], now_us  # another pump was first; the caller asks again
     # Asking a little before the slot comes near is soon enough, and late enough for the others.
     ask_again_us = max(now_us, following - int(horizon_seconds * 800_000))
@@ -159,10 +164,10 @@ def lock(account_id: int, lane: Lane) -> PacingLane:
     return row
 
 
-def _advance(row: PacingLane, state: LaneState) -> bool:
+def _advance(row: PacingLane, state: LaneState, also: Mapping[str, Any]) -> bool:
     return bool(
         PacingLane.objects.filter(pk=row.pk, revision=row.revision).update(
-            next_slot_us=state.next_slot_us, recent=list(state.recent), revision=row.revision + 1
+            next_slot_us=state.next_slot_us, recent=list(state.recent), revision=row.revision + 1, **also
         )
     )
 

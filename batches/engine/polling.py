@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from batches.conf import ENGINE
-from batches.engine import retries
+from batches.engine import breaker, retries
 from batches.engine.changes import NO_EFFECT, AccountEffect, Change, Follow, FollowStep, moving
 from batches.engine.claims import Claim
 from batches.models import (
@@ -49,6 +49,10 @@ def first_due(account: ProviderAccount, *, now: datetime, rng: random.Random) ->
 
 def judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Change:
     """What a complete, readable answer means."""
+    return replace(_judge_status(claim, status, context), effect=breaker.reached(context.account))
+
+
+def _judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Change:
     assert claim.submission is not None
     seen: dict[str, Any] = {
         "provider_status": status.status_word[:100],
@@ -159,7 +163,7 @@ def judge_error(claim: Claim, error: errors.ProviderError, context: PollContext)
     assert claim.submission is not None
     seen: dict[str, Any] = {"poll_count": claim.poll_count + 1}
     exchanges = ((error.exchange, claim.submission.id),) if error.exchange else ()
-    effect = NO_EFFECT
+    effect = breaker.failed(context.account, error)
     wait = timedelta(seconds=error.retry_after or 0)
     if isinstance(error, errors.Unauthorized):
         effect = AccountEffect(hold=HoldReason.AUTH, words=error.words)
@@ -169,7 +173,7 @@ def judge_error(claim: Claim, error: errors.ProviderError, context: PollContext)
         if isinstance(error, errors.NotFound):
             failure = FailureClass.JOB_NOT_FOUND
             last = "The provider does not know this job."
-        return _deadline_exceeded(claim, last, seen, exchanges, context, failure=failure)
+        return replace(_deadline_exceeded(claim, last, seen, exchanges, context, failure=failure), effect=effect)
     elif isinstance(error, errors.RateLimited):
         wait = retries.retry_after(error, context.rng)
         effect = AccountEffect(cool_down_until=context.now + wait, cool_down_lane=Lane.POLL)

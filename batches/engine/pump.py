@@ -21,6 +21,7 @@ from django.db import InterfaceError, OperationalError, connection
 from batches.conf import ENGINE, EngineConf
 from batches.engine import (
     answers,
+    breaker,
     changes,
     claims,
     collection,
@@ -28,6 +29,7 @@ from batches.engine import (
     links,
     pacing,
     polling,
+    probes,
     retries,
     slots,
     steps,
@@ -209,14 +211,14 @@ class Pump:
         self._accounts |= readable
         self._crowded = links.crowded(self._accounts, most=self.conf.fetch_backlog_most)
         for account in self._accounts.values():
-            if account.hold_reason == HoldReason.UNREACHABLE and account.probe_at and account.probe_at <= now:
+            if probes.is_due(account, now=now):
                 self._probe(account, now)
 
     def _probe(self, account: ProviderAccount, now: datetime) -> None:
-        if account.pk in self._probing or not health.claim_probe(account.pk, now=now):
+        provider = self.providers.of(account)
+        if account.pk in self._probing or not probes.claim(account, provider.capabilities, now=now):
             return
         self._probing.add(account.pk)
-        provider = self.providers.of(account)
         self._threads.start(self._threads.poll, lambda: steps.probe(account.pk, provider, now=self.clock.now()))
 
     def _claim_if_due(self, now: datetime) -> None:
@@ -445,9 +447,11 @@ class Pump:
                 self._queue(polling.judge_error(claim, error, context), now)
             case steps.Fetched(collected=collected):
                 self.tally.saved += 1
-                self._queue(collection.judge_collected(claim, collected, now=now), now)
+                change = collection.judge_collected(claim, collected, now=now)
+                self._queue(breaker.with_download(change, account), now)
             case steps.FetchMissed(missed=missed):
-                self._queue(collection.judge_not_collected(claim, missed, now=now, rng=self.rng), now)
+                change = collection.judge_not_collected(claim, missed, now=now, rng=self.rng)
+                self._queue(breaker.with_download(change, account, missed.words), now)
             case steps.Crashed(words=words):
                 self._queue(changes.parking(claim, words, now=now), now)
 
@@ -458,12 +462,7 @@ class Pump:
 
     def _after_probe(self, result: steps.Probed, now: datetime) -> None:
         self._refresh_at = now
-        if result.error is None:
-            health.resume(result.account_id, now=now)
-        elif result.hold is not None:
-            health.hold(result.account_id, reason=result.hold, words=result.error.words, now=now)
-        else:
-            health.probe_failed(result.account_id, now=now, rng=self.rng)
+        probes.settle(result.account_id, result.error, hold=result.hold, balance=result.balance, now=now, rng=self.rng)
 
     # --- writing ---
 

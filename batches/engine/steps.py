@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from batches.conf import ENGINE
 from batches.engine import collection, pacing, polling, retries, submission
@@ -98,11 +99,12 @@ class Crashed(JobResult):
 
 @dataclass(frozen=True)
 class Probed:
-    """A single probe of an account that could not be reached: no error means that it answered."""
+    """A single probe of a held account: no error means that it answered, `balance` what it named."""
 
     account_id: int
     error: errors.ProviderError | None
     hold: HoldReason | None = None
+    balance: Decimal | None = None
 
 
 Result = JobResult | Probed
@@ -192,7 +194,7 @@ def probe(account_id: int, provider: Provider, *, now: datetime) -> Probed:
     A fault of ours says nothing about the service, so the account stays held and is probed again.
     """
     try:
-        provider.check_account(now=now)
+        return Probed(account_id, None, balance=provider.check_account(now=now).balance)
     except errors.Unauthorized as error:
         return Probed(account_id, error, HoldReason.AUTH)
     except (errors.NotSent, errors.OutcomeUnknown) as error:
@@ -202,4 +204,3 @@ def probe(account_id: int, provider: Provider, *, now: datetime) -> Probed:
     except Exception:
         log.exception("the probe of account %s failed", account_id)
         return Probed(account_id, errors.ContractBroken("An internal error stopped the probe; the log has the trace."))
-    return Probed(account_id, None)

@@ -17,7 +17,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from batches.conf import ENGINE
-from batches.engine import claims, keys, pacing, retries, transitions
+from batches.engine import claims, credit, keys, pacing, retries, retry_budget, transitions
 from batches.engine.changes import moving
 from batches.engine.claims import Claim, OpenSubmission
 from batches.models import (
@@ -147,21 +147,15 @@ def commit_intents(
     limits = pacing.submit_limits(account)
     with transaction.atomic():
         lane = pacing.lock(account.pk, Lane.SUBMIT)
-        asked = [prepared.claim.job_id for prepared in ready if not prepared.is_resend]
-        wanted, in_flight = claims.sendable(account.pk, asked)
-        stopped = set(asked) - wanted
-        room = max(0, account.max_in_flight - in_flight)
-        chosen: list[Prepared] = []
-        for prepared in ready:
-            if prepared.claim.job_id in stopped:
-                continue
-            if prepared.is_resend:
-                chosen.append(prepared)  # it is counted in flight already
-            elif room:
-                chosen.append(prepared)
-                room -= 1
+        chosen, gone = _choose(account, ready, now=now)
+        verdict = retry_budget.judge(
+            [_asking(prepared) for prepared in chosen], retry_budget.tokens_of(lane, now), now=now
+        )
+        retry_budget.put_off([(chosen[at].claim, until) for at, until in verdict.waits], now=now)
+        gone |= {chosen[at].claim.job_id for at, _until in verdict.waits}
+        chosen = [chosen[at] for at in verdict.admitted]
         if not chosen:
-            return Intents([], stopped, now + timedelta(seconds=ENGINE.claim_interval_seconds))
+            return Intents([], gone, now + timedelta(seconds=ENGINE.claim_interval_seconds))
         reservation = pacing.reserve(
             account.pk,
             Lane.SUBMIT,
@@ -170,8 +164,13 @@ def commit_intents(
             now=now,
             horizon_seconds=ENGINE.slot_horizon_seconds,
             row=lane,
+            also=lambda given: retry_budget.columns_after(
+                lane, [_asking(prepared) for prepared in chosen[:given]], now_us=pacing.to_us(now)
+            ),
         )
         slotted = list(zip(chosen, reservation.slots, strict=False))
+        if slotted and account.on_probation:
+            credit.begin_trial(account, now=now)
         first = [pair for pair in slotted if not pair[0].is_resend]
         again = [pair for pair in slotted if pair[0].is_resend]
         until = retries.resend_until(
@@ -182,8 +181,36 @@ def commit_intents(
         )
         sendings = _commit_first(account, first, until, now=now) + _commit_again(again, now=now)
     given = {prepared.claim.job_id for prepared, _slot in slotted}
-    lost = stopped | given - {sending.prepared.claim.job_id for sending in sendings}
+    lost = gone | given - {sending.prepared.claim.job_id for sending in sendings}
     return Intents(sendings, lost, reservation.ask_again_at)
+
+
+def _choose(account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime) -> tuple[list[Prepared], set[int]]:
+    """What cap, batches and probation let through, in its order; and the jobs that no running batch leads any more."""
+    asked = [prepared.claim.job_id for prepared in ready if not prepared.is_resend]
+    wanted, in_flight = claims.sendable(account.pk, asked)
+    stopped = set(asked) - wanted
+    room = max(0, account.max_in_flight - in_flight)
+    chosen: list[Prepared] = []
+    for prepared in ready:
+        if prepared.claim.job_id in stopped:
+            continue
+        if prepared.is_resend:
+            chosen.append(prepared)  # it is counted in flight already
+        elif room:
+            chosen.append(prepared)
+            room -= 1
+    return list(credit.admit(account, chosen, now=now)), stopped
+
+
+def _asking(prepared: Prepared) -> retry_budget.Asking:
+    known = prepared.claim.submission
+    return retry_budget.Asking(
+        claim=prepared.claim,
+        repeats=prepared.is_resend and prepared.doubt_before,
+        earns=known is None,
+        resend_until=known.resend_until if known else None,
+    )
 
 
 def _commit_first(

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, BinaryIO, Protocol
 
 
@@ -37,6 +38,7 @@ class Capabilities:
     data_region: str | None = None
     resend_is_harmless: bool = False
     unbilled_failure_codes: frozenset[str] = frozenset()
+    topup_events: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -162,12 +164,17 @@ class Downloaded:
 
 @dataclass(frozen=True)
 class AccountState:
-    """What a connectivity check showed: `plan` and `rate_tier` are the vendor's words, `raw` its answer."""
+    """What a connectivity check showed: `plan` and `rate_tier` are the vendor's words, `raw` its answer.
+
+    `balance` is in the vendor's own unit, to be compared with another one and never counted as money; None where the
+    vendor names none.
+    """
 
     plan: str
     rate_tier: str
     exchange: ExchangeFacts
     raw: Mapping[str, Any] = field(default_factory=dict)
+    balance: Decimal | None = None
 
 
 @dataclass(frozen=True)

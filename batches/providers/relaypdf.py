@@ -70,6 +70,7 @@ CAPABILITIES = Capabilities(
     data_region=None,  # A11: UNKNOWN
     # A9: failed operations are never billed (CONFIRMED M, N); these are the two codes of a failed render.
     unbilled_failure_codes=frozenset({"render_failed", "processing_failed"}),
+    topup_events=frozenset({"wallet.topup", "wallet.auto_reload"}),  # A8: CONFIRMED N
 )
 
 
@@ -232,6 +233,7 @@ class RelayPDF:
                 rate_tier=answers.short_text(answers.either(account, "rateTier", "rate_tier")),
                 exchange=answer.facts(),
                 raw=account if answer.byte_count <= ACCOUNT_BYTES else {},
+                balance=answers.balance_in(account),
             )
 
     def verify_webhook(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from batches.providers import redaction
@@ -28,6 +29,8 @@ from batches.providers.http import whole_number
 
 #: What `Submission.provider_job_id` can hold.
 MAX_ID_LENGTH = 200
+#: What `ProviderAccount.balance_seen` can hold.
+MAX_BALANCE = Decimal(10) ** 14
 
 #: A4: only these two words are final in every client (CONFIRMED P, N, J, H). The aliases of part D1 stay off.
 FINAL_STATUSES = {"completed": JobPhase.SUCCEEDED, "failed": JobPhase.FAILED}
@@ -102,6 +105,19 @@ def status_word(value: Any) -> str:
 
 def short_text(value: Any) -> str:
     return redaction.cleaned(value, limit=100) if isinstance(value, str) else ""
+
+
+def balance_in(account: Mapping[str, Any]) -> Decimal | None:
+    """`wallet.balanceMillicents` as it stands (A10: FIXTURE T, H). Its unit is contradictory: only ever compared."""
+    wallet = account.get("wallet")
+    value = either(wallet, "balanceMillicents", "balance_millicents") if isinstance(wallet, dict) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or len(str(value)) > 20:
+        return None
+    try:
+        balance = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return balance if balance.is_finite() and abs(balance) < MAX_BALANCE else None
 
 
 def result_in(job: Mapping[str, Any], job_id: str) -> ResultRef:

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, BinaryIO
 
 from django.db import connection
@@ -173,6 +174,7 @@ class SimulatedProvider:
         self.trouble: Refuse | None = None
         self.key_is_good = True
         self.has_credit = True
+        self.balance: Decimal | None = None  # what an account check names; None names nothing
         self.unpreparable: dict[str, Exception] = {}
         self.arrivals: list[Arrival] = []
         self.jobs: dict[str, SimulatedJob] = {}
@@ -272,7 +274,9 @@ class SimulatedProvider:
         with self._lock:
             self.probes += 1
             self._refuse_if_troubled("account", with_key=True)
-            return AccountState(plan="simulated", rate_tier="", exchange=self._exchange("account", 200))
+            return AccountState(
+                plan="simulated", rate_tier="", exchange=self._exchange("account", 200), balance=self.balance
+            )
 
     def verify_webhook(
         self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str], *, now: datetime

@@ -76,7 +76,8 @@ def test_only_a_hold_that_a_person_must_end_replaces_one_that_ends_by_itself(
     if did:
         assert "Later." in Alert.objects.get(closed_at=None).words
         account.refresh_from_db()
-        assert account.probe_at is None, "nobody probes what a person must end"
+        # A balance is looked at; what only a person can end is not probed.
+        assert (account.probe_at is None) is (second is not HoldReason.CREDIT)
 
 
 def test_a_resume_makes_waiting_documents_due_and_leaves_the_rest(batch: Batch, now: datetime) -> None:
@@ -125,6 +126,14 @@ def test_failures_in_a_row_hold_the_account_and_a_success_between_starts_anew(
     assert account.probe_at == now + timedelta(seconds=ENGINE.probe_first_seconds)
 
 
+def test_failures_while_it_is_held_count_for_nothing(account: ProviderAccount, now: datetime) -> None:
+    """Accepted work is still read; its failures would drive the probes apart."""
+    health.note_transport_failures(account.pk, ENGINE.unreachable_after, words="Refused.", now=now)
+    health.note_transport_failures(account.pk, 50, words="Refused.", now=now)
+    account.refresh_from_db()
+    assert account.transport_failure_count == ENGINE.unreachable_after
+
+
 def test_a_late_answer_does_not_open_what_is_held(account: ProviderAccount, now: datetime) -> None:
     health.note_transport_failures(account.pk, ENGINE.unreachable_after, words="Refused.", now=now)
     health.note_reached(account.pk)
@@ -141,7 +150,7 @@ def test_one_probe_at_a_time_and_none_before_it_is_due(account: ProviderAccount,
     assert health.claim_probe(account.pk, now=due + timedelta(seconds=ENGINE.read_timeout + ENGINE.probe_most_seconds))
 
 
-@pytest.mark.parametrize("reason", [HoldReason.AUTH, HoldReason.CREDIT, HoldReason.PERSON])
+@pytest.mark.parametrize("reason", [HoldReason.AUTH, HoldReason.PERSON])
 def test_what_a_person_must_end_is_never_probed(account: ProviderAccount, now: datetime, reason: HoldReason) -> None:
     hold(account, reason, now)
     assert not health.claim_probe(account.pk, now=now + timedelta(days=1))

@@ -248,7 +248,8 @@ def test_a_failed_read_after_the_deadline_ends_the_wait_with_the_id_kept(
     said = "does not know this job" if kind is errors.NotFound else "Gateway trouble."
     assert said in change.move.words
     assert change.submission_fields == {}
-    assert change.effect == NO_EFFECT
+    assert change.effect.transport_failure is (kind in (errors.NotSent, errors.AnswerLost))
+    assert (change.effect.hold, change.effect.cool_down_until) == (None, None)
 
 
 def test_a_refused_key_holds_the_account_and_never_ends_a_job() -> None:

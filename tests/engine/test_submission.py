@@ -14,7 +14,7 @@ import pytest
 
 from batches.conf import ENGINE
 from batches.engine import answers, submission
-from batches.engine.changes import FollowStep
+from batches.engine.changes import NO_EFFECT, FollowStep
 from batches.engine.submission import Input
 from batches.models import AlertKind, FailureClass, HoldReason, JobState
 from batches.providers import errors
@@ -46,7 +46,25 @@ def test_an_accepted_document_is_read_until_its_deadline() -> None:
     assert change.follow.step is FollowStep.POLL
     assert change.after.state is JobState.ACCEPTED
     assert change.after.submission.provider_job_id == "pdf_7"
-    assert change.effect.reached
+    assert change.effect == NO_EFFECT, "in quiet times the account costs no statement"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reached", "trial"),
+    [
+        ({"transport_failure_count": 1}, True, None),
+        ({"on_probation": True}, False, True),
+        ({"transport_failure_count": 2, "on_probation": True}, True, True),
+    ],
+)
+def test_an_acceptance_ends_a_row_of_failures_and_a_trial(
+    fields: dict[str, Any], reached: bool, trial: bool | None
+) -> None:
+    answer = Accepted("pdf_7", "queued", exchange())
+    effect = answers.judge_answer(sending(), answer, account(**fields), now=NOW).effect
+    assert (effect.reached, effect.trial_was_accepted) == (reached, trial)
+    refused = answers.judge_error(sending(), errors.ServerFault("No."), account(**fields), now=NOW, rng=RNG).effect
+    assert refused.trial_was_accepted is (False if trial else None)
 
 
 def test_an_answer_that_is_the_result_goes_straight_to_the_download() -> None:

@@ -1,0 +1,45 @@
+"""What status reads and downloads say about the way to the provider: pure judgements for the account's breaker.
+
+Submissions are judged by `retries`. A hold adds nothing to a hold, and a success is worth a write only where failures
+were counted, so in quiet times none of this costs a statement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from batches.engine.changes import NO_EFFECT, AccountEffect, Change
+from batches.models import AccountHealth, ExchangeKind, ProviderAccount
+from batches.providers import errors
+
+TRANSPORT_ERRORS = (errors.NotSent, errors.AnswerLost)
+TRANSPORT_ERROR_NAMES = frozenset(kind.__name__ for kind in TRANSPORT_ERRORS)
+
+
+def reached(account: ProviderAccount) -> AccountEffect:
+    """A call got through."""
+    return AccountEffect(reached=True) if account.transport_failure_count else NO_EFFECT
+
+
+def failed(account: ProviderAccount, error: errors.ProviderError) -> AccountEffect:
+    """A status read brought nothing: a transport failure counts, any answer of the provider does not."""
+    if account.health == AccountHealth.HELD or not isinstance(error, TRANSPORT_ERRORS):
+        return NO_EFFECT
+    return AccountEffect(transport_failure=True, words=error.words)
+
+
+def with_download(change: Change, account: ProviderAccount, words: str = "") -> Change:
+    """The change with what its download says about the provider, where the file lies on the provider's own host."""
+    submission = change.claim.submission
+    url = (submission.result or {}).get("url", "") if submission else ""
+    if change.effect != NO_EFFECT or (url and urlsplit(url)[:2] != urlsplit(account.base_url)[:2]):
+        return change
+    facts = next((facts for facts, _id in reversed(change.exchanges) if facts.kind == ExchangeKind.DOWNLOAD), None)
+    if facts is None:
+        return change
+    if facts.status is not None:
+        return replace(change, effect=reached(account)) if not facts.error_class else change
+    if account.health == AccountHealth.HELD or facts.error_class not in TRANSPORT_ERROR_NAMES:
+        return change
+    return replace(change, effect=AccountEffect(transport_failure=True, words=words))
