@@ -9,9 +9,12 @@ import argparse
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 from tests import postgres
@@ -38,12 +41,17 @@ def main(arguments: list[str]) -> int:
         say=_say,
     )
     plan.say(f"seed {plan.seed}, everything lies in {folder}")
+    signal.signal(signal.SIGTERM, _stop)  # so that nothing is left running
     report = run(plan)
     text = json.dumps(report.as_json(), indent=2)
     (folder / "report.json").write_text(text, encoding="utf-8")
     sys.stdout.write((text if options.json else "\n".join(report.lines())) + "\n")
     plan.say(f"the report as JSON: {folder / 'report.json'}")
     return 1 if report.breaches else 0
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _say(words: str) -> None:
