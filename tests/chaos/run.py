@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import random
 import re
@@ -76,6 +77,7 @@ def _storage(plan: Plan) -> Iterator[dict[str, str]]:
         return
     with s3_service() as address, contextlib.ExitStack() as given:
         given.enter_context(mock.patch.dict(os.environ, CREDENTIALS))
+        logging.getLogger("werkzeug").setLevel(logging.WARNING)  # else every request of the store is a line
         s3_client(address).create_bucket(
             Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
         )
