@@ -76,6 +76,15 @@ class EngineConf:
     conflict_most_seconds: float = 240.0
 
     poll_growth: float = 1.6
+    #: Two status reads of one job are never closer, however short its kind; an answer itself takes about as long.
+    poll_step_least_seconds: float = 0.05
+    #: Where webhooks prove reliable, the first read waits so many times the slowest that is expected, and this longer.
+    woken_patience: float = 1.5
+    woken_patience_seconds: float = 1.0
+    #: While nothing is known, so many jobs of an account are read from early on; what they show times the others.
+    pioneers_most: int = 12
+    #: How often a pump reads the durations that the others have recorded; its own it knows at once.
+    learn_seconds: float = 5.0
     #: How often a submission that is in doubt is looked at while its account is held.
     poll_held_seconds: float = 10.0
     #: resend_until = first send + key retention - the larger of these.

@@ -46,6 +46,7 @@ def judge_answer(sending: Sending, answer: Accepted | Finished, account: Provide
         sending.submission,
         provider_job_id=answer.provider_job_id,
         in_doubt=False,
+        accepted_at=now,
         try_count=submission_fields["try_count"],
     )
     to_state = JobState.ACCEPTED

@@ -17,7 +17,7 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection, transaction
 
-from batches.engine import alerts, bulk, credit, health, pacing, stopping, transitions
+from batches.engine import alerts, bulk, credit, durations, health, pacing, stopping, transitions
 from batches.engine.claims import Claim
 from batches.engine.transitions import Move
 from batches.models import (
@@ -127,21 +127,23 @@ def moving(
     return Move(claim.job_id, claim.token, claim.state, to_state, reason, words=words, fields=fields or {})
 
 
-def write_round(group: Sequence[Change], *, now: datetime) -> set[int]:
+def write_round(group: Sequence[Change], *, now: datetime, book: durations.Book | None = None) -> set[int]:
     """Write changes of different jobs in one transaction. Returns the jobs that are no longer their holder's.
 
     Their claim had gone stale, or they were parked or given back instead of what was asked.
 
-    What a stale holder learned is still kept: exchanges always, a provider job id on its own submission.
+    What a stale holder learned is still kept: exchanges always, a provider job id on its own submission. `book` records
+    how long the submissions took that end here.
     """
+    book = book or durations.Book()
     try:
         with transaction.atomic():
-            stale = _write_group(group, now=now)
+            stale = _write_group(group, book, now=now)
     except (OperationalError, InterfaceError):
         raise  # the database is away: the pump keeps the group and tries again
     except Exception:
         log.exception("a grouped write failed; its rows are written one by one")
-        stale = _write_one_by_one(group, now=now)
+        stale = _write_one_by_one(group, book, now=now)
     _apply_effects(group, now=now)
     failed = [change.claim.job_id for change in group if change.move and change.move.to_state in FAILED_STATES]
     if failed:
@@ -162,22 +164,22 @@ def rounds(changes: Sequence[Change]) -> list[list[Change]]:
     return groups
 
 
-def _write_one_by_one(group: Sequence[Change], *, now: datetime) -> set[int]:
+def _write_one_by_one(group: Sequence[Change], book: durations.Book, *, now: datetime) -> set[int]:
     stale: set[int] = set()
     for change in group:
         try:
             with transaction.atomic():
-                stale |= _write_group([change], now=now)
+                stale |= _write_group([change], book, now=now)
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:
             log.exception("job %s is parked: its outcome cannot be written", change.claim.job_id)
-            _park_unwritable(change, error, now=now)
+            _park_unwritable(change, error, book, now=now)
             stale.add(change.claim.job_id)
     return stale
 
 
-def _park_unwritable(change: Change, error: Exception, *, now: datetime) -> None:
+def _park_unwritable(change: Change, error: Exception, book: durations.Book, *, now: datetime) -> None:
     """Stop the job where a person sees it, and keep what of its outcome can be kept: the id and the exchanges."""
     owner = _owner_of_id(change)
     words = f"Its outcome could not be stored ({type(error).__name__}); the log has the trace."
@@ -186,7 +188,7 @@ def _park_unwritable(change: Change, error: Exception, *, now: datetime) -> None
     parts: tuple[Callable[[], object], ...] = (
         lambda: _record_ids([change], now=now),
         lambda: _record_exchanges([change]),
-        lambda: _write_group([parked], now=now),
+        lambda: _write_group([parked], book, now=now),
     )
     for part in parts:  # each on its own, for any of them may hold what cannot be written
         try:
@@ -198,7 +200,7 @@ def _park_unwritable(change: Change, error: Exception, *, now: datetime) -> None
             log.exception("a part of the outcome of job %s is lost", change.claim.job_id)
 
 
-def _write_group(group: Sequence[Change], *, now: datetime) -> set[int]:
+def _write_group(group: Sequence[Change], book: durations.Book, *, now: datetime) -> set[int]:
     asked, group = group, _record_ids(group, now=now)
     given_back = {change.claim.job_id for change, wanted in zip(group, asked, strict=True) if change is not wanted}
     moves = []
@@ -226,6 +228,7 @@ def _write_group(group: Sequence[Change], *, now: datetime) -> set[int]:
             alerts.open_for_store(change.alert[1], now=now)
         elif change.alert:
             alerts.open_for_job(change.claim.job_id, *change.alert, now=now)
+    book.record(current, now=now)
     return stale | given_back
 
 

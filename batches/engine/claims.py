@@ -17,6 +17,7 @@ from django.db.models.functions import Coalesce
 
 from batches.conf import ENGINE
 from batches.engine import turns
+from batches.engine.expectations import Sample
 from batches.models import (
     ACTIVE_STATES,
     IN_FLIGHT_STATES,
@@ -48,6 +49,7 @@ class OpenSubmission:
     provider_job_id: str | None
     result: dict[str, Any] | None = field(repr=False)
     failed_at: datetime | None = None
+    accepted_at: datetime | None = None
 
     def with_result(self, result: dict[str, Any]) -> OpenSubmission:
         return replace(self, result=result)
@@ -55,7 +57,11 @@ class OpenSubmission:
 
 @dataclass(frozen=True)
 class Claim:
-    """One job that this pump alone may work on until `lease_until`."""
+    """One job that this pump alone may work on until `lease_until`.
+
+    `input_bytes` is the size of its input; `unfinished_at` when a status read last found it unfinished, and `observed`
+    how long it took, once its end was seen: what durations are learned from.
+    """
 
     job_id: int
     token: int
@@ -74,6 +80,10 @@ class Claim:
     fetch_count: int
     next_sequence: int
     submission: OpenSubmission | None
+    input_bytes: int = 0
+    batch_id: int | None = None
+    unfinished_at: datetime | None = None
+    observed: Sample | None = None
 
     def moved(self, state: JobState, **changes: Any) -> Claim:
         return replace(self, state=state, **changes)
@@ -196,6 +206,7 @@ def open_submission(row: Submission) -> OpenSubmission:
         provider_job_id=row.provider_job_id,
         result=row.result,
         failed_at=row.failed_at,
+        accepted_at=row.accepted_at,
     )
 
 
@@ -219,4 +230,7 @@ def _claim(job: Job, submission: OpenSubmission | None, last_sequence: int) -> C
         fetch_count=job.fetch_count,
         next_sequence=last_sequence + 1,
         submission=submission,
+        input_bytes=job.version.input_bytes,
+        batch_id=job.lead_batch_id,
+        unfinished_at=job.provider_status_at if job.state == JobState.ACCEPTED else None,
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from batches.conf import EngineConf
-from batches.engine import changes
+from batches.engine import changes, durations
 from batches.engine.changes import Change
 
 
@@ -19,6 +19,7 @@ class Outbox:
         self._waiting: list[Change] = []
         self._since: datetime | None = None
         self._set_aside: dict[int, Change] = {}
+        self._book = durations.Book()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -35,7 +36,11 @@ class Outbox:
         """Still rendering: the row need not know at once. The newest facts replace older ones, exchanges add up."""
         earlier = self._set_aside.get(change.claim.job_id)
         if earlier is not None:
-            change = replace(change, exchanges=earlier.exchanges + change.exchanges)
+            change = replace(
+                change,
+                job_fields={**earlier.job_fields, **change.job_fields},
+                exchanges=earlier.exchanges + change.exchanges,
+            )
         self._set_aside[change.claim.job_id] = change
 
     def bring_forward(self, now: datetime, *, let_go: bool = False) -> None:
@@ -59,7 +64,7 @@ class Outbox:
         A group leaves the outbox only when it is committed, so nothing is lost when the database goes away half way.
         """
         for group in changes.rounds(list(self._waiting)):
-            stale = changes.write_round(group, now=now)
+            stale = changes.write_round(group, now=now, book=self._book)
             written = {id(change) for change in group}
             self._waiting = [change for change in self._waiting if id(change) not in written]
             yield group, stale

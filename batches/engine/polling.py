@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from batches.conf import ENGINE
-from batches.engine import breaker, retries
+from batches.engine import breaker, durations, retries
 from batches.engine.changes import NO_EFFECT, AccountEffect, Change, Follow, FollowStep, moving
 from batches.engine.claims import Claim
+from batches.engine.expectations import PollPlan, Sample
 from batches.models import (
     AccountHealth,
     AlertKind,
@@ -23,16 +24,17 @@ from batches.models import (
     SubmissionOutcome,
 )
 from batches.providers import errors
-from batches.providers.base import JobPhase, JobStatus, Provider, ResultRef
+from batches.providers.base import ExchangeFacts, JobPhase, JobStatus, Provider, ResultRef
 
 
 @dataclass(frozen=True)
 class PollContext:
-    """What a judgement needs beside the claim: when, whose limits, which dice."""
+    """What a judgement needs beside the claim: when, whose limits, which dice, and what is expected of such a job."""
 
     account: ProviderAccount
     now: datetime
     rng: random.Random
+    plan: PollPlan | None = None
 
 
 def read(claim: Claim, provider: Provider, *, now: datetime) -> JobStatus:
@@ -42,8 +44,10 @@ def read(claim: Claim, provider: Provider, *, now: datetime) -> JobStatus:
     return provider.fetch_status(claim.submission.provider_job_id, now=now)
 
 
-def first_due(account: ProviderAccount, *, now: datetime, rng: random.Random) -> datetime:
-    """When an accepted job is read for the first time."""
+def first_due(account: ProviderAccount, plan: PollPlan | None, *, now: datetime, rng: random.Random) -> datetime:
+    """When a job that is accepted `now` is read first: when such jobs are finished, where that is known."""
+    if plan is not None:
+        return now + timedelta(seconds=plan.first_delay(rng))
     return now + retries.poll_delay(0, initial_ms=account.poll_initial_ms, most_ms=account.poll_max_ms, rng=rng)
 
 
@@ -89,7 +93,7 @@ def _judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Chan
         return _not_failed_after_all(claim, seen, exchanges, context)
     if _deadline_passed(claim, status.exchange.started_at, context):
         return _deadline_exceeded(claim, f"Its last status was “{status.status_word}”.", seen, exchanges, context)
-    return _poll_again(claim, seen, exchanges, context)
+    return _poll_again(replace(claim, unfinished_at=status.exchange.started_at), seen, exchanges, context)
 
 
 def _failed_unbilled(claim: Claim, status: JobStatus, seen: dict[str, Any], context: PollContext) -> Change:
@@ -144,7 +148,11 @@ def _rendered(claim: Claim, status: JobStatus, seen: dict[str, Any], context: Po
     result = result_facts(status.result, status.warnings)
     submission = claim.submission.with_result(result)
     after = claim.moved(
-        JobState.RENDERED, submission=submission, poll_count=seen["poll_count"], state_changed_at=context.now
+        JobState.RENDERED,
+        submission=submission,
+        poll_count=seen["poll_count"],
+        state_changed_at=context.now,
+        observed=_observed(claim, status.exchange),
     )
     return Change(
         claim=claim,
@@ -156,6 +164,14 @@ def _rendered(claim: Claim, status: JobStatus, seen: dict[str, Any], context: Po
         after=after,
         follow=Follow(FollowStep.FETCH, context.now),
     )
+
+
+def _observed(claim: Claim, exchange: ExchangeFacts) -> Sample | None:
+    assert claim.submission is not None
+    if claim.submission.accepted_at is None:
+        return None
+    answered_at = exchange.started_at + timedelta(milliseconds=exchange.duration_ms)
+    return durations.observe(claim.input_bytes, claim.submission.accepted_at, claim.unfinished_at, answered_at)
 
 
 def judge_error(claim: Claim, error: errors.ProviderError, context: PollContext) -> Change:
@@ -189,10 +205,7 @@ def _poll_again(
     effect: AccountEffect = NO_EFFECT,
     at_least: timedelta = timedelta(0),
 ) -> Change:
-    account = context.account
-    delay = retries.poll_delay(
-        claim.poll_count + 1, initial_ms=account.poll_initial_ms, most_ms=account.poll_max_ms, rng=context.rng
-    )
+    delay = _delay(claim, context)
     due_at = context.now + max(delay, at_least)
     if claim.deadline_at and context.now < claim.deadline_at < due_at and not at_least:
         due_at = claim.deadline_at  # one read at the deadline decides
@@ -205,6 +218,20 @@ def _poll_again(
         effect=effect,
         after=after,
         follow=Follow(FollowStep.POLL, due_at),
+    )
+
+
+def _delay(claim: Claim, context: PollContext) -> timedelta:
+    """Growing waits up to the account's longest; in small steps around the time at which such jobs are finished."""
+    account, accepted_at = context.account, claim.submission.accepted_at if claim.submission else None
+    if context.plan is not None and accepted_at is not None:
+        elapsed = max(0.0, (context.now - accepted_at).total_seconds())
+        seconds = context.plan.next_delay(elapsed, context.rng)
+        if elapsed >= context.plan.reads[0]:
+            seconds = min(seconds, account.poll_max_ms / 1000)
+        return timedelta(seconds=seconds)
+    return retries.poll_delay(
+        claim.poll_count + 1, initial_ms=account.poll_initial_ms, most_ms=account.poll_max_ms, rng=context.rng
     )
 
 

@@ -6,8 +6,6 @@ Nothing that matters is in memory alone: whatever a pump holds when it dies is c
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
 import random
 from collections import defaultdict, deque
@@ -42,6 +40,7 @@ from batches.engine.claims import Claim
 from batches.engine.clock import Clock
 from batches.engine.outbox import Outbox
 from batches.engine.pdfcheck import PdfChecker
+from batches.engine.polls import Polls
 from batches.engine.threads import Threads
 from batches.models import AccountHealth, HoldReason, JobState, Lane, ProviderAccount, PumpSlot
 from batches.storage import ArtifactStore
@@ -93,8 +92,7 @@ class Pump:
         self._ready: dict[int, deque[submission.Prepared]] = defaultdict(deque)
         self._ask_again: dict[int, datetime] = {}
         self._hungry: set[int] = set()  # accounts whose last slice of waiting jobs was full
-        self._polls: list[tuple[datetime, int, int]] = []
-        self._order = itertools.count()
+        self._polls = Polls(self.conf, self.rng)
         self._poll_slots = Blocks(Lane.POLL, self.conf)
         self._outbox = Outbox(self.conf)
         self._crowded: set[int] = set()
@@ -132,6 +130,7 @@ class Pump:
             self._renew_if_due,
             self._refresh_if_due,
             self._claim_if_due,
+            self._learn,
             self._send_ready,
             self._start_polls,
         )
@@ -171,8 +170,8 @@ class Pump:
         due = [self._claim_at]
         if outbox_due_at := self._outbox.due_at():
             due.append(outbox_due_at)
-        if self._polls:
-            due.append(self._polls[0][0] - POLL_GATHER / 2)
+        if poll_at := self._polls.next_at():
+            due.append(poll_at - POLL_GATHER / 2)
         for account_id, ready in self._ready.items():
             account = self._accounts.get(account_id)
             # Without a free thread a result has to come first, and wakes the pump.
@@ -259,7 +258,7 @@ class Pump:
         self._prepare_again(account, again, now)
         for claim in claimed:
             if claim.state is JobState.ACCEPTED:
-                self._schedule_poll(claim, now)
+                self._polls.schedule(claim, now)
             elif claim.state is JobState.RENDERED:
                 self._fetch(claim)
 
@@ -367,19 +366,19 @@ class Pump:
 
     # --- status reads and downloads ---
 
-    def _schedule_poll(self, claim: Claim, due_at: datetime) -> None:
-        heapq.heappush(self._polls, (due_at, next(self._order), claim.job_id))
+    def _learn(self, now: datetime) -> None:
+        busy = {claim.account_id for claim in self._held.values()} if len(self._accounts) > 1 else self._accounts.keys()
+        self._polls.learn_if_due(now, [account_id for account_id in busy if self._held])
 
     def _start_polls(self, now: datetime) -> None:
-        due: dict[int, list[Claim]] = defaultdict(list)
-        while self._polls and self._polls[0][0] <= now + POLL_GATHER:
-            _due_at, _order, job_id = heapq.heappop(self._polls)
-            claim = self._held.get(job_id)
-            if claim is not None and claim.state is JobState.ACCEPTED and job_id not in self._busy:
-                due[claim.account_id].append(claim)
-        for account_id, reads in due.items():
+        for account_id, waiting in self._polls.due(now + POLL_GATHER).items():
+            reads = [
+                claim
+                for claim in waiting
+                if self._is_mine(claim) and claim.state is JobState.ACCEPTED and claim.job_id not in self._busy
+            ]
             account = self._accounts.get(account_id)
-            if account is None:
+            if account is None or not reads:
                 continue
             reservation = self._poll_slots.take(account_id, pacing.poll_limits(account), wanted=len(reads), now=now)
             provider = self.providers.of(account)
@@ -387,7 +386,7 @@ class Pump:
                 self.tally.polls += 1
                 self._work(claim, self._threads.poll, steps.poll, claim, provider, slot, self.clock, self._threads.halt)
             for claim in reads[len(reservation.slots) :]:
-                self._schedule_poll(claim, max(reservation.ask_again_at, now + timedelta(milliseconds=10)))
+                self._polls.schedule(claim, max(reservation.ask_again_at, now + timedelta(milliseconds=10)))
 
     def _fetch(self, claim: Claim) -> None:
         account = self._accounts[claim.account_id]
@@ -422,7 +421,7 @@ class Pump:
         self._busy.discard(claim.job_id)
         self._sending.discard(claim.job_id)
         account = self._accounts[claim.account_id]
-        context = polling.PollContext(account, now, self.rng)
+        context = polling.PollContext(account, now, self.rng, self._polls.plan(claim))
         self._preparing.pop(claim.job_id, None)
         match result:
             case steps.NotBegun():
@@ -438,11 +437,15 @@ class Pump:
                 self._queue(answers.judge_window_closed(claim, now=now), now)
             case steps.Answered(sending=sending, answer=answer):
                 self.tally.accepted += 1
-                self._queue(answers.judge_answer(sending, answer, account, now=result.at), now)
+                change = answers.judge_answer(sending, answer, account, now=result.at)
+                self._queue(self._polls.timed(change, account), now)
             case steps.SendFailed(sending=sending, error=error):
                 self._queue(answers.judge_error(sending, error, account, now=result.at, rng=self.rng), now)
             case steps.StatusRead(status=status):
-                self._queue(polling.judge_status(claim, status, context), now)
+                change = polling.judge_status(claim, status, context)
+                if change.after is not None:
+                    self._polls.saw_end(change.after, now)
+                self._queue(change, now)
             case steps.StatusFailed(error=error):
                 self._queue(polling.judge_error(claim, error, context), now)
             case steps.Fetched(collected=collected):
@@ -470,7 +473,7 @@ class Pump:
         if change.move is None and change.follow is not None:
             assert change.after is not None
             self._held[change.claim.job_id] = change.after
-            self._schedule_poll(change.after, change.follow.due_at)
+            self._polls.schedule(change.after, change.follow.due_at)
             if change.effect == changes.NO_EFFECT and not change.submission_fields:
                 self._outbox.set_aside(change)
                 return
@@ -500,15 +503,12 @@ class Pump:
         if change.follow.step is FollowStep.FETCH:
             self._fetch(change.after)
             return
-        account = self._accounts[change.claim.account_id]
-        due_at = change.follow.due_at
-        if change.after.poll_count == 0:
-            due_at = polling.first_due(account, now=change.at, rng=self.rng)
-        self._schedule_poll(change.after, due_at)
+        self._polls.schedule(change.after, change.follow.due_at)
 
     def _let_go(self, job_id: int) -> None:
         self._held.pop(job_id, None)
         self._leases.pop(job_id, None)
+        self._polls.forget(job_id)
 
     # --- the end ---
 
@@ -528,6 +528,8 @@ class Pump:
             for prepared in ready:
                 if prepared.is_resend and not prepared.doubt_before:
                     self._queue(answers.judge_never_left(prepared.claim, now=now), now)
+        for change in self._polls.unwritten(now):
+            self._outbox.set_aside(change)
         self._outbox.bring_forward(now, let_go=True)
         self._flush(now)
         # What a thread still has keeps its lease until the thread's answer is written, or the lease runs out.

@@ -38,7 +38,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[list[Change]]:
     """The groups that were written."""
     groups: list[list[Change]] = []
 
-    def write_round(group: list[Change], *, now: Any) -> set[int]:
+    def write_round(group: list[Change], *, now: Any, **_rest: Any) -> set[int]:
         groups.append(list(group))
         return set()
 
@@ -93,7 +93,7 @@ def test_a_group_that_could_not_be_committed_stays_and_the_one_before_it_does_no
         outbox.add(change, NOW)
     write_round, calls = changes.write_round, 0
 
-    def fail_once(group: list[Change], *, now: Any) -> set[int]:
+    def fail_once(group: list[Change], *, now: Any, **_rest: Any) -> set[int]:
         nonlocal calls
         calls += 1
         if calls == 2:

@@ -166,7 +166,9 @@ def test_reads_grow_apart_with_every_read(polls: int, seconds: float) -> None:
 
 
 def test_the_first_read_comes_after_the_accounts_first_delay() -> None:
-    assert polling.first_due(account(poll_initial_ms=700), now=NOW, rng=Dice(0.5)) == NOW + timedelta(milliseconds=700)
+    assert polling.first_due(account(poll_initial_ms=700), None, now=NOW, rng=Dice(0.5)) == NOW + timedelta(
+        milliseconds=700
+    )
 
 
 def test_the_read_that_would_jump_over_the_deadline_is_made_at_the_deadline() -> None:

@@ -1,0 +1,210 @@
+"""When each accepted job that one pump holds is read next, and what its account's durations have taught this pump.
+
+Only memory and one small query now and then. The rows' `due_at` is the plan that survives a pump; what is timed anew
+here, because more is known by now, is handed out by `unwritten` when the pump ends.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from batches.conf import EngineConf
+from batches.engine import durations, expectations, polling
+from batches.engine.changes import Change, Follow, FollowStep
+from batches.engine.claims import Claim
+from batches.engine.expectations import PollPlan, Sample
+from batches.models import JobState, ProviderAccount
+
+#: A plan whose first read moved by more than this share is worth timing the waiting jobs anew.
+MOVED_SHARE = 0.1
+
+
+class Learned:
+    """The newest durations of one account by submission, from the rows and from what this pump saw since."""
+
+    def __init__(self) -> None:
+        self.last_row = 0
+        self.read_at: datetime | None = None
+        self.woken = False
+        self._samples: dict[int, Sample] = {}
+        self._plans: dict[int | None, PollPlan | None] = {}
+        self._planned_at = 0
+        self._seen = 0
+
+    def add(self, submission_id: int, sample: Sample) -> None:
+        if self._samples.pop(submission_id, None) is None:
+            self._seen += 1
+        self._samples[submission_id] = sample
+        while len(self._samples) > expectations.SAMPLES_MOST:
+            del self._samples[next(iter(self._samples))]
+
+    def is_news(self) -> bool:
+        """Enough came since the last plan to make another: each of the first few, later a share of all."""
+        known = len(self._samples)
+        return self._seen - self._planned_at >= max(1, known // 8 if known < 100 else known // 2)
+
+    def plan_anew(self) -> None:
+        self._planned_at = self._seen
+        self._plans.clear()
+
+    def plan(self, size_class: int) -> PollPlan | None:
+        """The plan of the size class, or of the whole account while too few of the class are known."""
+        if size_class not in self._plans:
+            mine = [sample for sample in self._samples.values() if sample.size_class == size_class]
+            if len(mine) >= expectations.SAMPLES_LEAST_IN_CLASS:
+                self._plans[size_class] = expectations.plan(mine, woken=self.woken)
+            else:
+                if None not in self._plans:
+                    self._plans[None] = expectations.plan(list(self._samples.values()), woken=self.woken)
+                self._plans[size_class] = self._plans[None]
+        return self._plans[size_class]
+
+
+class Polls:
+    """The status reads to come of one pump."""
+
+    def __init__(self, conf: EngineConf, rng: random.Random) -> None:
+        self._conf = conf
+        self._rng = rng
+        self._heap: list[tuple[datetime, int, int]] = []
+        self._order = itertools.count()
+        self._waiting: dict[int, tuple[datetime, Claim]] = {}
+        self._pioneers: dict[int, set[int]] = defaultdict(set)
+        self._learned: dict[int, Learned] = defaultdict(Learned)
+
+    def schedule(self, claim: Claim, due_at: datetime) -> None:
+        self._waiting[claim.job_id] = (due_at, claim)
+        heapq.heappush(self._heap, (due_at, next(self._order), claim.job_id))
+
+    def wake(self, job_id: int, now: datetime) -> bool:
+        """Something happened to it: read it now. False when it does not wait for a read here."""
+        if job_id not in self._waiting:
+            return False
+        self.schedule(self._waiting[job_id][1], now)
+        return True
+
+    def forget(self, job_id: int) -> None:
+        """The pump no longer holds it."""
+        self._waiting.pop(job_id, None)
+        for pioneers in self._pioneers.values():
+            pioneers.discard(job_id)
+
+    def next_at(self) -> datetime | None:
+        """The earliest instant at which something is due; it may turn out to be stale."""
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, until: datetime) -> dict[int, list[Claim]]:
+        """Take what is to be read by `until`, by account."""
+        due: dict[int, list[Claim]] = defaultdict(list)
+        while self._heap and self._heap[0][0] <= until:
+            due_at, _order, job_id = heapq.heappop(self._heap)
+            waiting = self._waiting.get(job_id)
+            if waiting is not None and waiting[0] == due_at:  # else it was timed anew since
+                del self._waiting[job_id]
+                due[waiting[1].account_id].append(waiting[1])
+        return due
+
+    # --- timing ---
+
+    def plan(self, claim: Claim) -> PollPlan | None:
+        return self._learned[claim.account_id].plan(expectations.size_class(claim.input_bytes))
+
+    def timed(self, change: Change, account: ProviderAccount) -> Change:
+        """A fresh acceptance with the instant of its first status read."""
+        after, move = change.after, change.move
+        if move is None or after is None or move.to_state is not JobState.ACCEPTED or change.submission_id is None:
+            return change
+        due_at = polling.first_due(account, self.plan(after), now=change.at, rng=self._rng)
+        if self.plan(after) is None and not self._is_pioneer(after):
+            # A few early ones teach the rest; those wait as long as two reads may lie apart at most.
+            due_at = change.at + timedelta(milliseconds=account.poll_max_ms * self._rng.uniform(0.8, 1.2))
+        if after.deadline_at is not None:
+            due_at = min(due_at, after.deadline_at)
+        return replace(
+            change,
+            move=replace(move, fields={**move.fields, "due_at": due_at}),
+            after=replace(after, due_at=due_at),
+            follow=Follow(FollowStep.POLL, due_at),
+        )
+
+    def _is_pioneer(self, claim: Claim) -> bool:
+        pioneers = self._pioneers[claim.account_id]
+        if claim.job_id not in pioneers and len(pioneers) < self._conf.pioneers_most:
+            pioneers.add(claim.job_id)
+        return claim.job_id in pioneers
+
+    def unwritten(self, now: datetime) -> list[Change]:
+        """Jobs whose next read was timed anew in memory alone, as changes of their rows."""
+        return [
+            Change(
+                claim=claim, at=now, job_fields={"due_at": due_at}, after=claim, follow=Follow(FollowStep.POLL, due_at)
+            )
+            for due_at, claim in self._waiting.values()
+            if due_at != claim.due_at
+        ]
+
+    # --- learning ---
+
+    def saw_end(self, claim: Claim, now: datetime) -> None:
+        """A job of ours was seen to have succeeded; `claim` is as it stands after that."""
+        if claim.submission is None or claim.observed is None:
+            return
+        learned = self._learned[claim.account_id]
+        learned.add(claim.submission.id, claim.observed)
+        if learned.is_news():
+            self._replan(claim.account_id, now)
+
+    def learn_if_due(self, now: datetime, account_ids: Sequence[int]) -> None:
+        """Read what all pumps have recorded since the last look: one small query per account and few seconds."""
+        for account_id in account_ids:
+            learned = self._learned[account_id]
+            if learned.read_at is not None and now < learned.read_at:
+                continue
+            learned.read_at = now + timedelta(seconds=self._conf.learn_seconds)
+            rows = durations.latest(account_id, after_id=learned.last_row)
+            for row_id, submission_id, sample in rows:
+                learned.last_row = row_id
+                learned.add(submission_id, sample)
+            if rows:
+                self._replan(account_id, now)
+
+    def _replan(self, account_id: int, now: datetime) -> None:
+        learned = self._learned[account_id]
+        classes = range(len(expectations.SIZE_CLASSES) + 1)
+        waiting = [claim for _due_at, claim in self._waiting.values() if claim.account_id == account_id]
+        before = {size: learned.plan(size) for size in classes} if waiting else {}
+        learned.plan_anew()
+        moved = {size for size in before if _has_moved(before[size], learned.plan(size))}
+        if moved:
+            self._time_anew([claim for claim in waiting if expectations.size_class(claim.input_bytes) in moved], now)
+
+    def _time_anew(self, waiting: Sequence[Claim], now: datetime) -> None:
+        """What is known now says better when these are worth a read: later than planned, or sooner."""
+        for claim in waiting:
+            plan = self.plan(claim)
+            known = claim.submission
+            if plan is None or known is None or known.accepted_at is None or known.failed_at is not None:
+                continue  # the second look at a failure has its own time
+            accepted_at = known.accepted_at
+            due_at = self._waiting[claim.job_id][0]
+            planned = accepted_at + timedelta(seconds=plan.first_delay(self._rng))
+            if planned <= now:
+                elapsed = (now - accepted_at).total_seconds()
+                step = timedelta(seconds=plan.next_delay(elapsed, self._rng))
+                planned = min(due_at, now + step) if claim.poll_count else now
+            if claim.deadline_at is not None:
+                planned = min(planned, max(claim.deadline_at, now))
+            if planned != due_at:
+                self.schedule(claim, planned)
+
+
+def _has_moved(before: PollPlan | None, after: PollPlan | None) -> bool:
+    if before is None or after is None:
+        return before is not after
+    return abs(after.reads[0] - before.reads[0]) > MOVED_SHARE * before.reads[0]
