@@ -8,14 +8,16 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-from benchmarks import throughput
+from benchmarks import pacing, provider_requests, scale, statements, throughput
+
+DATABASES = ("sqlite", "postgres")
 
 
 def _end_in_order(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def main() -> int:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     tables = parser.add_subparsers(dest="table", required=True)
     one = tables.add_parser("throughput", help="documents per second against the three baselines")
@@ -23,11 +25,35 @@ def main() -> int:
     one.add_argument("--documents", type=int, default=2000)
     one.add_argument("--delays", type=float, nargs="+", default=[0.0, 1.0, 5.0])
     one.add_argument("--only", default="", help="only contenders whose name holds this, for development")
-    options = parser.parse_args()
+    one = tables.add_parser("scale", help="10,000 documents of 5 s in flight")
+    one.add_argument("--documents", type=int, default=10_000)
+    one.add_argument("--databases", nargs="+", choices=DATABASES, default=DATABASES)
+    one = tables.add_parser("statements", help="database statements a document, and memory of a worker")
+    one.add_argument("--documents", type=int, nargs="+", default=[2000, 50_000])
+    one.add_argument("--databases", nargs="+", choices=DATABASES, default=DATABASES)
+    one = tables.add_parser("pacing", help="the pace as the peer saw it")
+    one.add_argument("--rates", type=float, nargs="+", default=[1, 20, 100])
+    one.add_argument("--database", choices=DATABASES, default="sqlite")
+    one.add_argument("--clusters", type=int, default=1)
+    one.add_argument("--seconds", type=float, default=60)
+    one = tables.add_parser("requests", help="provider requests a document, and how soon it is saved")
+    one.add_argument("--database", choices=DATABASES, default="postgres")
+    one.add_argument("--webhooks", action="store_true")
+    return parser
+
+
+def main() -> int:
+    options = vars(_parser().parse_args())
     signal.signal(signal.SIGTERM, _end_in_order)
+    measure = {
+        "throughput": lambda **given: throughput.run(**given),
+        "scale": lambda **given: scale.run(**given),
+        "statements": lambda documents, databases: statements.run(sizes=documents, databases=databases),
+        "pacing": lambda **given: pacing.run(**given),
+        "requests": lambda **given: provider_requests.run(**given),
+    }[options.pop("table")]
     try:
-        if options.table == "throughput":
-            throughput.run(rounds=options.rounds, documents=options.documents, delays=options.delays, only=options.only)
+        measure(**options)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; nothing was written\n")
         return 130

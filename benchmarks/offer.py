@@ -1,4 +1,4 @@
-"""Hand documents to an installation by the real intake: `python -m benchmarks.offer PREFIX DOCUMENTS FOLDER`.
+"""Hand documents to an installation by the real intake: `python -m benchmarks.offer PREFIX DOCUMENTS FOLDER ACCOUNT`.
 
 Prints one JSON line with the batch's id and the moment at which its transaction had committed (CLOCK_MONOTONIC, which
 all processes of a Linux machine share): the instant from which a pump can find the work.
@@ -39,7 +39,7 @@ def main() -> None:
     check = intake.check(
         from_path(str(manifest(prefix, documents, folder))),
         workspace=Workspace.objects.get(slug="default"),
-        account=ProviderAccount.objects.get(slug="relaypdf"),
+        account=ProviderAccount.objects.get(slug=sys.argv[4]),
         on_conflict="refuse",
     )
     begun = time.monotonic()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from typing import Any
 import psutil
 import psycopg
 
+from batches.processes import die_with_parent
 from benchmarks import processes
 from benchmarks.peer import API_KEY
 from benchmarks.processes import PeerProcess
@@ -58,6 +62,7 @@ class Run:
     intake_seconds: float
     cpu_seconds: float
     database_cpu_seconds: float
+    committed_at: float
     counts: Mapping[str, Any]
     peak_pss: float = 0.0
 
@@ -117,9 +122,26 @@ class Installation:
         finally:
             self.stack.stop()
 
-    def offer(self, prefix: str, documents: int) -> dict[str, Any]:
-        """The real intake in a process of its own."""
-        return processes.run_module("benchmarks.offer", prefix, str(documents), str(self.folder), env=self.stack.env)
+    def start_another_cluster(self) -> subprocess.Popen[bytes]:
+        """A second `runcluster` on the same database, as on another host; the caller ends it."""
+        return subprocess.Popen(
+            [sys.executable, "manage.py", "runcluster"],
+            cwd=processes.REPOSITORY,
+            env=self.stack.env,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+
+    def add_account(self, slug: str, peer: PeerProcess, **limits: Any) -> None:
+        """A further account, with a peer of its own, on the same cluster."""
+        columns = {"base_url": peer.url, **limits}
+        processes.run_module("benchmarks.add_account", slug, json.dumps(columns), env=self.stack.env)
+
+    def offer(self, prefix: str, documents: int, account: str = "relaypdf") -> dict[str, Any]:
+        """The real intake in a process of its own; its statements are never counted (`settings.py`)."""
+        arguments = (prefix, str(documents), str(self.folder), account)
+        return processes.run_module("benchmarks.offer", *arguments, env=self.stack.env | {"BENCH_STATEMENTS": ""})
 
     def run(
         self,
@@ -128,24 +150,22 @@ class Installation:
         *,
         watch_memory: bool = False,
         postgres_pid: int | None = None,
-        before_end: Callable[[], None] | None = None,
     ) -> Run:
         """Offer a batch to the running cluster and wait until all of it is saved. Raises when it stands still."""
         before = self.saved()
-        tree = self._tree()
+        tree = self.tree()
         cpu, database_cpu = processes.cpu_seconds(tree), self._database_cpu(postgres_pid)
         watcher = processes.PeakPss(tree[0].pid) if watch_memory else None
         with watcher or contextlib.nullcontext():
             offered = self.offer(prefix, documents)
-            ended_at = self._wait(before + documents)
-        if before_end is not None:
-            before_end()
+            ended_at = self.wait_for(before + documents)
         return Run(
             documents,
             ended_at - offered["committed_at"],
             offered["seconds"],
-            processes.cpu_seconds(self._tree()) - cpu,
+            processes.cpu_seconds(self.tree()) - cpu,
             self._database_cpu(postgres_pid) - database_cpu,
+            offered["committed_at"],
             self.peer.stats(),
             watcher.peak if watcher else 0.0,
         )
@@ -169,7 +189,7 @@ class Installation:
             self._connection = None
         self.stack.close()
 
-    def _wait(self, wanted: int) -> float:
+    def wait_for(self, wanted: int) -> float:
         """When the last document was saved: looked for every 20 ms, less often while much is left."""
         seen, moved_at = -1, time.monotonic()
         while True:
@@ -183,7 +203,7 @@ class Installation:
                 raise RuntimeError(f"it stands still at {count} of {wanted} documents:\n{self.stack.log()[-4000:]}")
             time.sleep(0.02 if wanted - count < 200 else 0.1)
 
-    def _tree(self) -> list[psutil.Process]:
+    def tree(self) -> list[psutil.Process]:
         assert self.stack.process is not None
         return processes.tree(self.stack.process.pid)
 

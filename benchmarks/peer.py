@@ -39,6 +39,7 @@ class Job:
     finished_at: float
     polls: int = 0
     downloads: int = 0
+    fetched_at: float = 0.0
 
 
 @dataclass
@@ -51,7 +52,6 @@ class State:
     by_key: dict[str, str] = field(default_factory=dict)
     arrivals: list[float] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
-    most_in_flight: int = 0
     webhooks_sent: int = 0
     webhooks_failed: int = 0
 
@@ -82,7 +82,7 @@ class Peer:
         if target.startswith("/v1/jobs/"):
             return self._status(target[9:], now)
         if target.startswith("/v1/files/"):
-            return self._file(target[10:])
+            return self._file(target[10:], now)
         if target == "/v1/account":
             self.state.counts["account"] += 1
             return _json({"plan": "benchmark", "rateTier": "none"})
@@ -92,7 +92,7 @@ class Peer:
             return _json(self._stats(now))
         if target == "/_peer/jobs":
             jobs = self.state.jobs.values()
-            return _json({job.id: [job.arrived_at, job.finished_at, job.polls, job.downloads] for job in jobs})
+            return _json({job.id: [job.arrived_at, job.finished_at, job.fetched_at, job.polls] for job in jobs})
         self.state.counts["other"] += 1
         return _json({"error": {"code": "not_found", "message": "no such route"}}, b"404 Not Found")
 
@@ -133,12 +133,13 @@ class Peer:
         )
         return _answer(b"200 OK", b"application/json", body)
 
-    def _file(self, job_id: str) -> bytes:
+    def _file(self, job_id: str, now: float) -> bytes:
         self.state.counts["download"] += 1
         job = self.state.jobs.get(job_id)
         if job is None:
             return _json({"error": {"code": "not_found", "message": "no such file"}}, b"404 Not Found")
         job.downloads += 1
+        job.fetched_at = now
         return self._download
 
     # --- control ---

@@ -48,7 +48,7 @@ class PeerProcess:
         return answer
 
     def jobs(self) -> dict[str, list[float]]:
-        """Per job id: arrived at, finished at, status reads, downloads (monotonic seconds)."""
+        """Per job id: arrived, finished and fetched at (CLOCK_MONOTONIC), and status reads."""
         answer: dict[str, list[float]] = self._ask("GET", "jobs")
         return answer
 
