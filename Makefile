@@ -9,7 +9,8 @@ TOGETHER := -n 2 --dist loadfile -m "not alone"
 ALONE := -m alone
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-sqlite test-postgres chaos chromium lint types check bench lock clean
+.PHONY: help install demo up test test-sqlite test-postgres chaos chromium lint types check bench bench-scale bench-statements bench-pacing bench-pacing-clusters \
+	bench-requests bench-webhooks loadtest lock clean
 
 help:
 	@echo "make demo     install, render the twelve documents of examples/ on the sandbox, print the result, stop"
@@ -18,7 +19,8 @@ help:
 	@echo "make chaos    500 documents on the real stack and a hostile sandbox, kill -9 every few seconds; both databases"
 	@echo "make lint     ruff                    make types    mypy"
 	@echo "make check    lint, types, Django's own checks, migrations"
-	@echo "make bench    documents a second against three baselines (benchmarks/README.md; 15 minutes)"
+	@echo "make bench    documents a second against three baselines; more tables: benchmarks/README.md"
+	@echo "make loadtest how many documents at once are worth it, on a stack of its own"
 	@echo "make install  .venv with everything   make clean    remove the demonstration's data and all caches"
 
 install: $(INSTALLED)
@@ -83,8 +85,30 @@ lock:
 	uv pip compile pyproject.toml --universal --generate-hashes -q --no-header -o requirements.txt
 	uv pip compile pyproject.toml --group dev --universal --generate-hashes -q --no-header -o requirements-dev.txt
 
+# Measurements; never part of a test run. BENCH passes arguments on, as in BENCH="--rounds 1 --documents 200".
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks throughput $(BENCH)
+
+bench-scale: $(INSTALLED)
+	$(BIN)/python -m benchmarks scale $(BENCH)
+
+bench-statements: $(INSTALLED)
+	$(BIN)/python -m benchmarks statements $(BENCH)
+
+bench-pacing: $(INSTALLED)
+	$(BIN)/python -m benchmarks pacing $(BENCH)
+
+bench-pacing-clusters: $(INSTALLED)
+	$(BIN)/python -m benchmarks pacing --database postgres --clusters 2 $(BENCH)
+
+bench-requests: $(INSTALLED)
+	$(BIN)/python -m benchmarks requests $(BENCH)
+
+bench-webhooks: $(INSTALLED)
+	$(BIN)/python -m benchmarks requests --webhooks $(BENCH)
+
+loadtest: $(INSTALLED)
+	@$(BIN)/python -m benchmarks.loadtest $(LOADTEST)
 
 clean:
 	rm -rf var/demo var/check .pytest_cache .mypy_cache .ruff_cache

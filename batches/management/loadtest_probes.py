@@ -86,13 +86,16 @@ class Probes:
 
 
 def cluster_megabytes(owners: Iterable[str]) -> float:
-    """Proportional set size of the clusters of these pump slots (`host:pid:token`), 0.0 where none is seen."""
+    """Proportional set size of the clusters around these owners of pump slots, 0.0 where none is seen.
+
+    An owner begins with `host:pid:` (`engine/pumping.py`).
+    """
     parents = _parents()
     host = socket.gethostname()[:30]
     tops = {
         _top(int(parts[1]), parents)
         for owner in owners
-        if (parts := owner.rsplit(":", 2))[0] == host and parts[1].isdigit()
+        if (parts := owner.split(":"))[0] == host and len(parts) > 1 and parts[1].isdigit()
     }
     members = [pid for pid in parents if _top(pid, parents) in tops - {0}]
     return sum(_proportional_kilobytes(pid) for pid in members) / 1024
