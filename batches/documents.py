@@ -49,7 +49,8 @@ class VersionRow:
 
     @property
     def has_file(self) -> bool:
-        return self.artifact is not None and self.artifact.local_deleted_at is None
+        artifact = self.artifact
+        return artifact is not None and artifact.local_deleted_at is None and artifact.missing_at is None
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,7 @@ _ITEM_COLUMNS = (
     "version__artifact__page_count",
     "version__artifact__byte_count",
     "version__artifact__local_deleted_at",
+    "version__artifact__missing_at",
 )
 
 
@@ -165,9 +166,10 @@ def _searched(items: QuerySet[BatchItem], q: str) -> QuerySet[BatchItem]:
 
 
 def _item_row(values: tuple[Any, ...]) -> ItemRow:
-    row = ItemRow(*values[:-1])
-    is_deleted = values[-1] is not None
-    return replace(row, pages=None, byte_count=None) if is_deleted else row
+    *shown, deleted_at, missing_at = values
+    row = ItemRow(*shown)
+    has_no_file = deleted_at is not None or missing_at is not None
+    return replace(row, pages=None, byte_count=None) if has_no_file else row
 
 
 # --- what needs a person --------------------------------------------------------------------------------------------

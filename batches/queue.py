@@ -15,11 +15,13 @@ from django_q.tasks import async_task
 RUN_PUMP = "batches.tasks.run_pump"
 ENSURE_PUMPS = "batches.tasks.ensure_pumps"
 SWEEP = "batches.tasks.sweep"
+CHECK_STORE = "batches.tasks.check_store"
 
 #: Every schedule, by name: what it runs and each how many minutes.
 SCHEDULES = {
     "relaypdf: ensure pumps": (ENSURE_PUMPS, 1),
     "relaypdf: sweep": (SWEEP, 1),
+    "relaypdf: check store": (CHECK_STORE, 10),
 }
 
 

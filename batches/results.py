@@ -106,6 +106,7 @@ def _items(batch: Batch, *, after: int) -> Iterable[Any]:
         "page_count": "version__artifact__page_count",
         "stored_at": "version__artifact__stored_at",
         "deleted_at": "version__artifact__local_deleted_at",
+        "missing_at": "version__artifact__missing_at",
     }
     items = BatchItem.objects.filter(batch=batch, position__gt=after).order_by("position")
     named = items.annotate(**{name: F(path) for name, path in columns.items()})
@@ -130,7 +131,7 @@ def _row(
     batch: Batch, item: Any, submissions: list[Any], rendered_at: datetime | None, name: tuple[str, bool]
 ) -> dict[str, Any]:
     is_cancelled = item.cancelled_at is not None
-    is_stored = item.storage_key is not None and item.deleted_at is None
+    is_stored = item.storage_key is not None and item.deleted_at is None and item.missing_at is None
     accepted = [submission for submission in submissions if submission.provider_job_id]
     accepted_at = accepted[-1].accepted_at if accepted else None
     return {
@@ -185,6 +186,8 @@ def _billed(state: str, submissions: list[Any]) -> str:
 def _flags(item: Any, submissions: list[Any], *, is_renamed: bool) -> Iterator[str]:
     if item.deleted_at:
         yield "file_deleted"
+    elif item.missing_at:
+        yield "file_missing"
     elif item.storage_key and is_renamed:
         yield "name_numbered"
     if item.dismissed_at:

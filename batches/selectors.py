@@ -212,14 +212,16 @@ def _item_rows_json(batch: Batch) -> Iterable[tuple[Any, ...]]:
             "version__artifact__sha256",
             "version__artifact__page_count",
             "version__artifact__local_deleted_at",
+            "version__artifact__missing_at",
         )
     )
 
 
 def _item_json(row: tuple[Any, ...]) -> dict[str, Any]:
-    position, business_id, version, cancelled_at, state, failure, provider_job_id, key, sha256, pages, deleted_at = row
+    position, business_id, version, cancelled_at, state, failure, provider_job_id, *stored = row
+    key, sha256, pages, deleted_at, missing_at = stored
     is_cancelled = cancelled_at is not None
-    is_stored = key is not None and deleted_at is None
+    is_stored = key is not None and deleted_at is None and missing_at is None
     return {
         "position": position,
         "business_id": business_id,

@@ -20,3 +20,7 @@ def ensure_pumps() -> None:
 
 def sweep() -> None:
     pumping.sweep()
+
+
+def check_store() -> None:
+    pumping.check_store()

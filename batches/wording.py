@@ -162,6 +162,8 @@ EVENT_WORDS: Mapping[str, str] = {
     "provider_job_finished": "The provider has finished it.",
     "provider_job_failed": "The provider could not render it.",
     "stored": "The file is whole and in our storage.",
+    "object_lost": "Its stored file is missing or damaged.",
+    "object_back": "Its stored file is back and whole.",
     "stale_write_refused": "Another worker had taken it over, so this answer changed nothing.",
     "revived_by_upload": "Taken up again by an upload.",
     "submit_requeue": "It was not taken, so it waits for its turn again.",

@@ -15,7 +15,7 @@ from django.db import InterfaceError, OperationalError
 
 from batches import queue
 from batches.conf import ENGINE
-from batches.engine import claims, slots, work
+from batches.engine import claims, slots, storecheck, work
 from batches.engine.accounts import Providers
 from batches.engine.clock import SystemClock
 from batches.engine.pdfcheck import PdfChecker
@@ -33,7 +33,7 @@ def run_pump(*, stopping: Callable[[], bool], life: str = "") -> Tally | None:
     """
     clock = SystemClock()
     clock.calibrate()
-    owner = f"{socket.gethostname()[:30]}:{os.getpid()}:{life}:{secrets.token_hex(6)}"
+    owner = _owner(life)
     slot = slots.acquire(owner, now=clock.now())
     if slot is None:
         return None
@@ -107,3 +107,18 @@ def sweep() -> None:
     clock.calibrate()
     report = sweep_rows(open_store(settings.STORAGE_URL), now=clock.now())
     log.info("sweep: %s", report.as_dict())
+
+
+def check_store() -> None:
+    """One slice of each walk through the configured store; most calls find that no round is due."""
+    clock = SystemClock()
+    clock.calibrate()
+    owner, store = _owner(), open_store(settings.STORAGE_URL)
+    for check in (storecheck.check_objects, storecheck.check_orphans):
+        report = check(store, clock, owner=owner)
+        if not report.is_busy:
+            log.info("%s: %s", check.__name__, report)
+
+
+def _owner(life: str = "") -> str:
+    return f"{socket.gethostname()[:30]}:{os.getpid()}:{life}:{secrets.token_hex(6)}"

@@ -55,6 +55,7 @@ EDGES: Mapping[tuple[JobState, JobState], EdgeKind] = {
     (FAILED, RENDERED): EdgeKind.EVIDENCE,  # the provider reports success late
     (SAVED, RENDERED): EdgeKind.EVIDENCE,  # the stored object is missing, the remote copy lives
     (SAVED, EXPIRED): EdgeKind.EVIDENCE,  # the stored object is missing, and so is the remote copy
+    (EXPIRED, SAVED): EdgeKind.EVIDENCE,  # the stored object is back, with the digest that was verified
     (PENDING, CANCELLED): EdgeKind.PERSON,
     (CANCELLED, PENDING): EdgeKind.PERSON,
     (FAILED, PENDING): EdgeKind.PERSON,

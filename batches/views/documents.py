@@ -95,6 +95,8 @@ def document_pdf(request: SignedInRequest, public_id: str, number: int) -> HttpR
     )
     if artifact.local_deleted_at is not None:
         raise Http404("The stored file was deleted by retention.")
+    if artifact.missing_at is not None:
+        raise Http404("The stored file is missing or damaged, and not stored again yet.")
     try:
         file = opened(artifact.storage_key, byte_count=artifact.byte_count)
     except storage.StoreError:

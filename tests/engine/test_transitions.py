@@ -29,7 +29,7 @@ ARROWS = {
     "failed": {"rendered": "evidence", "pending": "person", "submitting": "person"},
     "unknown": {"accepted": "evidence", "rendered": "evidence", "submitting": "person"},
     "deadline_exceeded": {"accepted": "evidence", "rendered": "evidence"},
-    "expired": {"rendered": "person"},
+    "expired": {"rendered": "person", "saved": "evidence"},
     "cancelled": {"pending": "person"},
 }
 
