@@ -25,6 +25,7 @@ from batches.engine import (
     collection,
     health,
     links,
+    outliers,
     pacing,
     polling,
     probes,
@@ -96,6 +97,7 @@ class Pump:
         self._poll_slots = Blocks(Lane.POLL, self.conf)
         self._outbox = Outbox(self.conf)
         self._crowded: set[int] = set()
+        self._saved: set[int] = set()  # versions, until their batches are looked at for odd ones
         self._probing: set[int] = set()
         self._probed: list[steps.Probed] = []
         self._claim_at = self._refresh_at = self._renew_at = self._busy_at = self.clock.now()
@@ -189,6 +191,7 @@ class Pump:
         if self.slot is not None and not slots.renew(self.slot, self.owner, now=now):
             log.warning("pump %s lost its slot; it ends", self.owner)
             self._ends_at = now
+        self._look_at_saved()
         if self._held:
             kept = claims.renew(self.owner, list(self._held), now=now)
             until = now + timedelta(seconds=self.conf.lease_seconds)
@@ -491,10 +494,16 @@ class Pump:
                 if change.effect.holds_back:
                     self._refresh_at = now
                     self._poll_slots.forget()
+                if change.artifact is not None and job_id not in stale:
+                    self._saved.add(change.claim.version_id)
                 if job_id in stale or change.follow is None:
                     self._let_go(job_id)
                 elif job_id in self._held and change.move is not None:
                     self._go_on(change)
+
+    def _look_at_saved(self) -> None:
+        saved, self._saved = self._saved, set()
+        outliers.look_at_versions(saved)
 
     def _go_on(self, change: Change) -> None:
         assert change.after is not None
@@ -535,3 +544,4 @@ class Pump:
         # What a thread still has keeps its lease until the thread's answer is written, or the lease runs out.
         claims.release(self.owner, [job_id for job_id in self._held if job_id not in self._busy], now=now)
         self._held = {job_id: claim for job_id, claim in self._held.items() if job_id in self._busy}
+        self._look_at_saved()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
-from batches.engine import links, running, stopping
+from batches.engine import links, outliers, running, stopping
 from batches.models import Job, PumpSlot
 from batches.storage import ArtifactStore
 
@@ -25,6 +25,7 @@ class SweepReport:
     late_downloads: int
     batches_stopped: int
     unneeded_ended: int
+    notices_changed: int
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -39,6 +40,7 @@ def sweep(store: ArtifactStore, *, now: datetime) -> SweepReport:
     late = links.tell_late(now=now)
     stopped = stopping.sweep(now=now)
     unneeded = running.end_unneeded(now=now, most=ROWS_MOST)
+    notices = outliers.sweep(now=now)
     # The store comes last: where it cannot be asked, the rows are tidy all the same.
     removed = store.sweep_temporaries(older_than=TEMPORARY_AGE, now=now)
-    return SweepReport(leases, slots, removed, late, stopped, unneeded)
+    return SweepReport(leases, slots, removed, late, stopped, unneeded, notices)

@@ -81,7 +81,11 @@ class Migration(migrations.Migration):
                 (
                     "kind",
                     models.CharField(
-                        choices=[("objects", "Objects that rows name"), ("orphans", "Objects that no row names")],
+                        choices=[
+                            ("objects", "Objects that rows name"),
+                            ("orphans", "Objects that no row names"),
+                            ("notices", "PDFs that are worth a look"),
+                        ],
                         max_length=10,
                     ),
                 ),
@@ -408,7 +412,7 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="storesweep",
             constraint=models.CheckConstraint(
-                condition=models.Q(("kind__in", ["objects", "orphans"])), name="store_sweep_kind_known"
+                condition=models.Q(("kind__in", ["objects", "orphans", "notices"])), name="store_sweep_kind_known"
             ),
         ),
         migrations.AddConstraint(

@@ -47,6 +47,7 @@ class StoreFinding(models.Model):
 class SweepKind(models.TextChoices):
     OBJECTS = "objects", "Objects that rows name"
     ORPHANS = "orphans", "Objects that no row names"
+    NOTICES = "notices", "PDFs that are worth a look"
 
 
 class StoreSweep(models.Model):

@@ -101,6 +101,7 @@ class Complete:
     """The provider's job is done. `link_seconds` is how long its link is said to live; None says nothing."""
 
     link_seconds: float | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -353,7 +354,12 @@ class SimulatedProvider:
             )
         assert isinstance(answer, Complete)
         return JobStatus(
-            job.id, JobPhase.SUCCEEDED, "completed", self._exchange("poll", 200), result=self._result(job, answer)
+            job.id,
+            JobPhase.SUCCEEDED,
+            "completed",
+            self._exchange("poll", 200),
+            result=self._result(job, answer),
+            warnings=answer.warnings,
         )
 
     def _result(self, job: SimulatedJob, answer: Complete) -> ResultRef:

@@ -6,6 +6,7 @@ import hashlib
 import io
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from batches.engine import keeping
 from batches.models import Alert, Artifact, Exchange, Job
 from batches.providers import errors
 from batches.storage import artifact_key
-from tests.engine.simulated import Answer, Complete, Cut, Fail, Page, Refuse, Whole, Word
+from tests.engine.simulated import Answer, Complete, Cut, Fail, Page, Refuse, Whole, Word, pdf
 from tests.scenarios.world import World
 
 SPOILT = [Cut(), Cut(announced=False), Page(), Page(b"", "application/pdf"), Page(b"%PDF-1.4\nno more\n%%EOF\n")]
@@ -241,3 +242,34 @@ def test_where_finished_pdfs_pile_up_nothing_new_is_sent_until_they_are_fetched(
         world.pump(conf=conf).run()
         world.clock.advance(1)
     world.assert_saved(names)
+
+
+# --- worth a look ---
+
+
+def test_an_error_printed_into_a_valid_pdf_is_saved_and_told_at_once_with_the_warnings(world: World) -> None:
+    names = [f"INV-{number:02}" for number in range(12)]
+    page = Path(__file__).parent.parent / "cases" / "082-error-inside.pdf"
+    for name in names:
+        world.provider.script(name, download=[Page(pdf(name, pages=40), "application/pdf")])
+    world.provider.script(
+        "INV-07",
+        status=[Complete(warnings=("The page asked for a sign-in.",))],
+        download=[Page(page.read_bytes(), "application/pdf")],
+    )
+    world.hand_over(*names)
+    world.run_to_the_end()
+    assert set(world.states().values()) == {"saved"}, "a notice stops nothing"
+    noticed = Artifact.objects.exclude(notice="").values_list("version__document__business_id", "notice")
+    assert list(noticed) == [("INV-07", "small")]
+    assert world.job("INV-07").submissions.get().result["warnings"] == ["The page asked for a sign-in."]
+
+
+def test_one_file_for_two_documents_is_told(world: World) -> None:
+    mixed_up = Page(pdf("another customer's"), "application/pdf")
+    world.provider.script("INV-1", download=[mixed_up])
+    world.provider.script("INV-2", download=[mixed_up])
+    world.hand_over("INV-1", "INV-2", "INV-3")
+    world.run_to_the_end()
+    noticed = Artifact.objects.exclude(notice="").order_by("pk")
+    assert {each.version.document.business_id: each.notice for each in noticed} == {"INV-1": "same", "INV-2": "same"}
