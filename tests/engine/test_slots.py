@@ -111,14 +111,14 @@ def test_the_sweep_clears_leases_that_ran_out_and_no_others(batch: Batch, store:
     slots.ensure(2)
     slots.acquire("dead", now=now - timedelta(minutes=1))
     report = sweep(store, now=now)
-    report_of_the_rest = {key: count for key, count in report.as_dict().items() if "cleared" not in key}
+    the_rest = {key: count for key, count in report.as_dict().items() if "cleared" not in key}
     assert (report.leases_cleared, report.slots_cleared) == (1, 1)
-    assert not any(report_of_the_rest.values())
+    assert not any(the_rest.values())
     owners = dict(Job.objects.values_list("pk", "lease_owner"))
     assert (owners[ended.pk], owners[alive.pk]) == (None, "alive")
     ended.refresh_from_db()
     assert ended.fencing_token == 4, "only a claim raises it"
-    assert sweep(store, now=now).as_dict() == {"leases_cleared": 0, "slots_cleared": 0, **nothing_else}
+    assert not any(sweep(store, now=now).as_dict().values())
 
 
 def test_the_sweep_removes_only_old_files_that_nobody_finished(store: DiskStore, db: None, now: datetime) -> None:
