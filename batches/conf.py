@@ -25,8 +25,11 @@ class EngineConf:
     claim_interval_seconds: float = 0.25
     account_refresh_seconds: float = 1.0
     #: Outcomes are written together when this many wait, or the oldest has waited this long.
-    flush_rows: int = 100
+    flush_rows: int = 300
     flush_seconds: float = 0.03
+    #: The same while so many outcomes a second arrive (three a document): fewer and larger writes.
+    flush_busy_seconds: float = 0.15
+    flush_busy_rate: float = 150.0
     #: Most jobs that one pump holds in memory.
     held_most: int = 1000
     submit_threads: int = 16

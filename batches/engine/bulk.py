@@ -1,5 +1,5 @@
 """Set-based writes: one guarded UPDATE for many rows with different values, which the pump's speed rests on; and
-a plain INSERT of many rows.
+plain INSERTs of many rows.
 
 `UPDATE … FROM (VALUES …) WHERE id and guards … RETURNING id`, the same statement on SQLite and PostgreSQL. What
 comes back are the rows whose guard held, so that a stale writer learns that it was refused.
@@ -7,13 +7,30 @@ comes back are the rows whose guard held, so that a stale writer learns that it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.db import connection, models
 
 #: Rows per statement: far under SQLite's 32,766 variables for the widest table here.
 ROWS_PER_STATEMENT = 500
+
+#: Fields and values that reach the driver unchanged: a pump writes thousands of them a second.
+_PLAIN = frozenset({int, str, type(None)})
+_AS_THEY_ARE = frozenset(
+    {
+        models.BigAutoField,
+        models.CharField,
+        models.ForeignKey,
+        models.IntegerField,
+        models.OneToOneField,
+        models.PositiveBigIntegerField,
+        models.PositiveIntegerField,
+        models.BigIntegerField,
+        models.PositiveSmallIntegerField,
+        models.TextField,
+    }
+)
 
 
 def guarded_update(
@@ -42,22 +59,62 @@ def insert(model: type[models.Model], rows: Sequence[Mapping[str, Any]]) -> None
     """
     if not rows:
         return
+    if connection.vendor == "sqlite":
+        head, prepared = _insert_parts(model, rows)
+        with connection.cursor() as cursor:  # one prepared statement, stepped in C
+            cursor.executemany(f"{head} VALUES ({', '.join(['%s'] * len(prepared[0]))})", prepared)
+        return
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        _insert_chunk(model, rows[start : start + ROWS_PER_STATEMENT])
+
+
+def insert_returning(model: type[models.Model], rows: Sequence[Mapping[str, Any]], *, key: str) -> dict[Any, int]:
+    """Insert as `insert` does; returns the new primary keys by each row's value of the column `key`."""
+    made: dict[Any, int] = {}
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        made |= dict(_insert_chunk(model, rows[start : start + ROWS_PER_STATEMENT], returning=key))
+    return made
+
+
+def _insert_chunk(
+    model: type[models.Model], rows: Sequence[Mapping[str, Any]], *, returning: str | None = None
+) -> list[tuple[Any, int]]:
+    head, prepared = _insert_parts(model, rows)
+    row = f"({', '.join(['%s'] * len(prepared[0]))})"
+    statement = f"{head} VALUES {', '.join([row] * len(prepared))}"
+    if returning is not None:
+        meta: Any = model._meta
+        quote = connection.ops.quote_name
+        statement += f" RETURNING {quote(meta.get_field(returning).column)}, {quote(meta.pk.column)}"
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [value for values in prepared for value in values])
+        return cursor.fetchall() if returning is not None else []
+
+
+def _insert_parts(model: type[models.Model], rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[list[Any]]]:
+    """`INSERT INTO table (columns)` and the values of each row, as the database takes them."""
     meta: Any = model._meta
-    given = list(rows[0])
-    fields = {name: meta.get_field(name) for name in given}
-    defaults = [field for field in meta.concrete_fields if field.name not in fields and not field.primary_key]
+    given = {name: meta.get_field(name) for name in rows[0]}
+    named = set(given.values())
+    defaults = [field for field in meta.concrete_fields if field not in named and not field.primary_key]
     constant = [field.get_db_prep_save(field.get_default(), connection=connection) for field in defaults]
     quote = connection.ops.quote_name
-    columns = [quote(field.column) for field in (*fields.values(), *defaults)]
-    statement = (  # only names of our own columns are put into it; every value is a parameter
-        f"INSERT INTO {quote(meta.db_table)} ({', '.join(columns)}) "  # noqa: S608 - see above
-        f"VALUES ({', '.join(['%s'] * len(columns))})"
-    )
-    prepared = [
-        [fields[name].get_db_prep_save(row[name], connection=connection) for name in given] + constant for row in rows
-    ]
-    with connection.cursor() as cursor:
-        cursor.executemany(statement, prepared)
+    columns = [quote(field.column) for field in (*given.values(), *defaults)]
+    # Only names of our own columns are put into it; every value is a parameter.
+    head = f"INSERT INTO {quote(meta.db_table)} ({', '.join(columns)})"
+    ways = [(name, _way_in(field)) for name, field in given.items()]
+    return head, [[way(row[name]) for name, way in ways] + constant for row in rows]
+
+
+def _way_in(field: Any) -> Callable[[Any], Any]:
+    """How a value of the field goes to the database. What needs no change is not sent through Django's layers."""
+
+    def save(value: Any) -> Any:
+        return field.get_db_prep_save(value, connection=connection)
+
+    if type(field) not in _AS_THEY_ARE:
+        return save
+    return lambda value: value if type(value) in _PLAIN else save(value)
 
 
 def _update_chunk(
@@ -88,7 +145,8 @@ def _update_chunk(
         f"UPDATE {quote(meta.db_table)} AS t SET {', '.join(assignments)} "
         f"FROM v WHERE {' AND '.join(conditions)} RETURNING {quote(meta.pk.column)}"
     )
-    params = [fields[name].get_db_prep_save(row[name], connection=connection) for row in rows for name in columns]
+    ways = [(name, _way_in(fields[name])) for name in columns]
+    params = [way(row[name]) for row in rows for name, way in ways]
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
         return {found[0] for found in cursor.fetchall()}

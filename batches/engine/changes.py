@@ -83,20 +83,8 @@ class ArtifactFacts:
     page_count: int
 
 
-#: What a stored PDF sets on its row when the row is there already.
-RESTORED_COLUMNS = (
-    "submission_id",
-    "storage_key",
-    "sha256",
-    "byte_count",
-    "page_count",
-    "stored_at",
-    "verified_at",
-    "checked_at",
-    "missing_at",
-    "notice",
-    "notice_words",
-)
+#: What a stored PDF sets on its row, beside its own facts, when the row is there already.
+RESTORED = {"checked_at": None, "missing_at": None, "notice": "", "notice_words": ""}
 
 
 @dataclass(frozen=True)
@@ -235,29 +223,29 @@ def _write_group(group: Sequence[Change], book: durations.Book, *, now: datetime
 def _write_artifacts(group: Sequence[Change], *, now: datetime) -> None:
     """What is stored, by version. A row is there already where the sweep had found its object gone or damaged."""
     rows = [
-        Artifact(
-            version_id=change.claim.version_id,
-            submission_id=change.artifact.submission_id,
-            storage_key=change.artifact.storage_key,
-            sha256=change.artifact.sha256,
-            byte_count=change.artifact.byte_count,
-            page_count=change.artifact.page_count,
-            stored_at=now,
-            verified_at=now,
-        )
+        {
+            "version_id": change.claim.version_id,
+            "submission_id": change.artifact.submission_id,
+            "storage_key": change.artifact.storage_key,
+            "sha256": change.artifact.sha256,
+            "byte_count": change.artifact.byte_count,
+            "page_count": change.artifact.page_count,
+            "stored_at": now,
+            "verified_at": now,
+        }
         for change in group
         if change.artifact is not None
     ]
     if not rows:
         return
-    lost = Artifact.objects.filter(version__in=[row.version_id for row in rows], missing_at__isnull=False)
+    lost = Artifact.objects.filter(version__in=[row["version_id"] for row in rows], missing_at__isnull=False)
     restored = dict(lost.values_list("version_id", "pk"))
     # An intact one is never replaced: the database refuses a second artifact of a version.
-    Artifact.objects.bulk_create(row for row in rows if row.version_id not in restored)
+    bulk.insert(Artifact, [row for row in rows if row["version_id"] not in restored])
     for row in rows:
-        if row.version_id in restored:
-            columns = {name: getattr(row, name) for name in RESTORED_COLUMNS}
-            Artifact.objects.filter(pk=restored[row.version_id], missing_at__isnull=False).update(**columns)
+        if row["version_id"] in restored:
+            pk = restored[row["version_id"]]
+            Artifact.objects.filter(pk=pk, missing_at__isnull=False).update(**RESTORED | row)
 
 
 def _write_unmoved(group: Sequence[Change]) -> set[int]:
@@ -334,21 +322,24 @@ def _update_submissions(group: Sequence[Change]) -> None:
 
 
 def _record_exchanges(group: Sequence[Change]) -> None:
-    Exchange.objects.bulk_create(
-        Exchange(
-            account_id=change.claim.account_id,
-            job_id=change.claim.job_id,
-            submission_id=submission_id,
-            kind=facts.kind,
-            at=facts.started_at,
-            duration_ms=max(0, facts.duration_ms),
-            status=facts.status,
-            error_class=facts.error_class[:40],
-            request=dict(facts.request),
-            response=dict(facts.response),
-        )
-        for change in group
-        for facts, submission_id in change.exchanges
+    bulk.insert(
+        Exchange,
+        [
+            {
+                "account_id": change.claim.account_id,
+                "job_id": change.claim.job_id,
+                "submission_id": submission_id,
+                "kind": facts.kind,
+                "at": facts.started_at,
+                "duration_ms": max(0, facts.duration_ms),
+                "status": facts.status,
+                "error_class": facts.error_class[:40],
+                "request": dict(facts.request),
+                "response": dict(facts.response),
+            }
+            for change in group
+            for facts, submission_id in change.exchanges
+        ],
     )
 
 

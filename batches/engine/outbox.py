@@ -18,6 +18,7 @@ class Outbox:
         self._conf = conf
         self._waiting: list[Change] = []
         self._since: datetime | None = None
+        self._patience = conf.flush_seconds
         self._set_aside: dict[int, Change] = {}
         self._book = durations.Book()
 
@@ -52,7 +53,7 @@ class Outbox:
 
     def due_at(self) -> datetime | None:
         """When the oldest waiting outcome should be written; None when nothing waits."""
-        return self._since + timedelta(seconds=self._conf.flush_seconds) if self._since else None
+        return self._since + timedelta(seconds=self._patience) if self._since else None
 
     def is_due(self, now: datetime) -> bool:
         due_at = self.due_at()
@@ -63,6 +64,9 @@ class Outbox:
 
         A group leaves the outbox only when it is committed, so nothing is lost when the database goes away half way.
         """
+        # While outcomes come thick and fast, each write may as well carry more of them: a write has a price of its own.
+        is_busy = len(self._waiting) >= self._patience * self._conf.flush_busy_rate
+        self._patience = self._conf.flush_busy_seconds if is_busy else self._conf.flush_seconds
         for group in changes.rounds(list(self._waiting)):
             stale = changes.write_round(group, now=now, book=self._book)
             written = {id(change) for change in group}

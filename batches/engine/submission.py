@@ -17,7 +17,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from batches.conf import ENGINE
-from batches.engine import claims, credit, keys, pacing, retries, retry_budget, transitions
+from batches.engine import bulk, claims, credit, keys, pacing, retries, retry_budget, transitions
 from batches.engine.changes import moving
 from batches.engine.claims import Claim, OpenSubmission
 from batches.models import (
@@ -225,9 +225,10 @@ def _commit_first(
     mine = [pair for pair in pairs if pair[0].claim.job_id in moved]
     fresh = [(prepared, slot) for prepared, slot in mine if prepared.claim.submission is None]
     rows = [_new_submission(account, prepared, until, now=now) for prepared, _slot in fresh]
-    Submission.objects.bulk_create(rows)
+    made = bulk.insert_returning(Submission, rows, key="job_id")
     sendings = [
-        _sending(prepared, claims.open_submission(row), slot) for (prepared, slot), row in zip(fresh, rows, strict=True)
+        _sending(prepared, claims.open_submission(Submission(pk=made[row["job_id"]], **row)), slot)
+        for (prepared, slot), row in zip(fresh, rows, strict=True)
     ]
     # Refused on every try so far, so nothing is there: the same key and bytes, and its time starts anew.
     refused = [(prepared, known, slot) for prepared, slot in mine if (known := prepared.claim.submission) is not None]
@@ -243,14 +244,15 @@ def _commit_first(
 
 def _new_submission(
     account: ProviderAccount, prepared: Prepared, until: datetime | None, *, now: datetime
-) -> Submission:
+) -> dict[str, Any]:
+    """The columns of the row that makes a submission."""
     claim = prepared.claim
     sequence = claim.next_sequence
-    return Submission(
-        job_id=claim.job_id,
-        account=account,
-        sequence=sequence,
-        idempotency_key=keys.idempotency_key(
+    return {
+        "job_id": claim.job_id,
+        "account_id": account.pk,
+        "sequence": sequence,
+        "idempotency_key": keys.idempotency_key(
             workspace_id=claim.workspace_id,
             account_id=account.pk,
             route=prepared.request.route,
@@ -259,14 +261,14 @@ def _new_submission(
             version=claim.version_number,
             sequence=sequence,
         ),
-        route=prepared.request.route,
-        request_sha256=prepared.request_sha256,
-        body_inline=None if prepared.body_key else prepared.request.body,
-        body_key=prepared.body_key,
-        first_sent_at=now,
-        last_sent_at=now,
-        resend_until=until,
-    )
+        "route": prepared.request.route,
+        "request_sha256": prepared.request_sha256,
+        "body_inline": None if prepared.body_key else prepared.request.body,
+        "body_key": prepared.body_key,
+        "first_sent_at": now,
+        "last_sent_at": now,
+        "resend_until": until,
+    }
 
 
 def _commit_again(pairs: Sequence[tuple[Prepared, datetime]], *, now: datetime) -> list[Sending]:

@@ -120,17 +120,20 @@ def _row(moving: Move, to_state: JobState, now: datetime) -> dict[str, Any]:
 
 
 def _record(moves: Iterable[Move], *, now: datetime) -> None:
-    JobEvent.objects.bulk_create(
-        JobEvent(
-            job_id=moving.job_id,
-            at=now,
-            from_state=moving.from_state,
-            to_state=moving.to_state,
-            reason=moving.reason,
-            words=moving.words,
-            actor=moving.actor,
-        )
-        for moving in moves
+    bulk.insert(
+        JobEvent,
+        [
+            {
+                "job_id": moving.job_id,
+                "at": now,
+                "from_state": moving.from_state,
+                "to_state": moving.to_state,
+                "reason": moving.reason,
+                "words": moving.words,
+                "actor": moving.actor,
+            }
+            for moving in moves
+        ],
     )
 
 

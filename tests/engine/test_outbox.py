@@ -17,7 +17,7 @@ from batches.models import JobState
 from tests.engine.samples import claim, exchange
 from tests.factories import NOW
 
-CONF = replace(ENGINE, flush_rows=3, flush_seconds=0.5)
+CONF = replace(ENGINE, flush_rows=3, flush_seconds=0.5, flush_busy_seconds=2.0, flush_busy_rate=3.0)
 
 
 def outcome(job_id: int, *, poll: int = 0) -> Change:
@@ -55,6 +55,24 @@ def test_outcomes_wait_a_moment_for_others() -> None:
     assert outbox.due_at() == NOW + timedelta(seconds=0.5), "counted from the oldest"
     assert not outbox.is_due(NOW + timedelta(seconds=0.4))
     assert outbox.is_due(NOW + timedelta(seconds=0.5))
+
+
+def test_many_at_once_make_the_next_ones_wait_longer_and_few_make_them_wait_less(written: list[list[Change]]) -> None:
+    outbox = Outbox(CONF)
+
+    def due_after_writing(count: int) -> float:
+        for job_id in range(count):
+            outbox.add(outcome(job_id), NOW)
+        list(outbox.write(NOW))
+        outbox.add(outcome(99), NOW)
+        due_at = outbox.due_at()
+        assert due_at is not None
+        list(outbox.write(due_at))
+        return (due_at - NOW).total_seconds()
+
+    assert due_after_writing(1) == 0.5
+    assert due_after_writing(2) == 2.0, "two in half a second are more than three a second"
+    assert due_after_writing(1) == 0.5, "after a single one that waited two seconds it is quiet again"
 
 
 def test_enough_of_them_wait_no_longer() -> None:
