@@ -2,20 +2,25 @@
 
 A PDF comes from outside. The library that opens it is C++ and not thread-safe; a file that crashes or hangs it must
 not take a pump with it. The child is kept and asked again; when it dies or is late it is replaced, and the file that
-it had is bad.
+it had is bad. The questions of several threads go to it together: waking a process for each would cost more than the
+look itself.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import select
 import subprocess
 import sys
 import threading
+import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
 CHILD = Path(__file__).with_name("pdfcheck_child.py")
+ANSWER_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -26,35 +31,71 @@ class PdfFacts:
     problem: str = ""
 
 
+@dataclass(eq=False)
+class _Question:
+    path: Path
+    facts: PdfFacts | None = None
+
+
 class PdfChecker:
-    """One child process, one question at a time. Safe to share between threads; close it when done."""
+    """One child process, which works on one file at a time. Safe to share between threads; close it when done."""
 
     def __init__(self, *, seconds: float) -> None:
         self._seconds = seconds
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
+        self._asked: deque[_Question] = deque()
+        self._unread = b""
 
     def check(self, path: Path) -> PdfFacts:
-        """Open the file at `path`; the answer comes within the time limit, whatever the file does."""
-        with self._lock:
+        """Open the file at `path`; each file has the time limit to itself, whatever the ones before it did."""
+        question = _Question(path)
+        self._asked.append(question)
+        with self._lock:  # whoever has it asks for all that wait; the others find their answer when they get it
+            if question.facts is None:
+                questions = [self._asked.popleft() for _ in range(len(self._asked))]
+                try:
+                    self._ask(questions)
+                finally:  # without a child to ask, the others ask for themselves
+                    self._asked.extend(each for each in questions if each.facts is None and each is not question)
+        assert question.facts is not None
+        return question.facts
+
+    def _ask(self, questions: list[_Question]) -> None:
+        """Give each question its answer. A file that ends the child is bad; the rest are asked of the next one."""
+        waiting = deque(questions)
+        while waiting:
             child = self._running()
             assert child.stdin is not None
-            assert child.stdout is not None
-            late = False
             try:
-                child.stdin.write(json.dumps(str(path)).encode() + b"\n")
+                child.stdin.write(b"".join(json.dumps(str(each.path)).encode() + b"\n" for each in waiting))
                 child.stdin.flush()
-                ready, _, _ = select.select([child.stdout], [], [], self._seconds)
-                late = not ready
-                answer = child.stdout.readline() if ready else b""
             except OSError:
-                answer = b""
-            if not answer:
-                self._end()
-                why = f"takes longer than {self._seconds:g} s" if late else "crashes the PDF library"
-                return PdfFacts(0, f"Opening it {why}.")
-        facts = json.loads(answer)
-        return PdfFacts(int(facts["pages"]), str(facts["problem"]))
+                pass  # it has died; what it answered before that is read, and the next file is the one that it had
+            while waiting:
+                answer, is_late = self._next_answer(child)
+                if not answer:
+                    self._end()
+                    why = f"takes longer than {self._seconds:g} s" if is_late else "crashes the PDF library"
+                    waiting.popleft().facts = PdfFacts(0, f"Opening it {why}.")
+                    break
+                facts = json.loads(answer)
+                waiting.popleft().facts = PdfFacts(int(facts["pages"]), str(facts["problem"]))
+
+    def _next_answer(self, child: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
+        """The next line of the child, and whether the time limit passed without one; empty when none will come."""
+        assert child.stdout is not None
+        gives_up_at = time.monotonic() + self._seconds
+        while b"\n" not in self._unread:
+            ready, _, _ = select.select([child.stdout], [], [], max(0.0, gives_up_at - time.monotonic()))
+            if not ready:
+                return b"", True
+            part = os.read(child.stdout.fileno(), ANSWER_BYTES)
+            if not part:
+                return b"", False
+            self._unread += part
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line, False
 
     def close(self) -> None:
         with self._lock:
@@ -70,6 +111,7 @@ class PdfChecker:
 
     def _end(self) -> None:
         child, self._child = self._child, None
+        self._unread = b""
         if child is None:
             return
         child.kill()

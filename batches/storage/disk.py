@@ -71,14 +71,17 @@ class DiskStore:
             if final.exists():
                 return None
         with source.open("rb") as opened, _store_words(self.root):
-            temporary = self._temporary_file()
+            # A staging file lies where it can get its name as it is; anything else is copied there first.
+            is_staged = source.parent == self.root / TEMPORARY
+            temporary = source if is_staged else self._temporary_file()
             try:
-                byte_count = _write_synced(temporary, opened)
+                byte_count = _synced(opened) if is_staged else _write_synced(temporary, opened)
                 self._appear(temporary, final, anew=True)
             except FileExistsError:
                 return None
             finally:
-                temporary.unlink(missing_ok=True)
+                if not is_staged:
+                    temporary.unlink(missing_ok=True)
             found = final.stat().st_size
         if found != byte_count:
             raise StoreUnavailable(f"The store wrote {byte_count} bytes but holds {found}; is something else writing?")
@@ -248,6 +251,12 @@ class DiskStore:
         with contextlib.suppress(OSError):
             folder.rmdir()
             self._synced.discard(folder)
+
+
+def _synced(file: BinaryIO) -> int:
+    """Bring the bytes of a file that is written down to the disk; the byte count."""
+    os.fsync(file.fileno())
+    return os.fstat(file.fileno()).st_size
 
 
 def _write_synced(path: Path, source: BinaryIO) -> int:

@@ -308,6 +308,22 @@ def test_questions_of_many_threads_get_their_own_answers(checker: PdfChecker, tm
     assert sorted(answers) == [(number, number % 2) for number in range(12)]
 
 
+def test_a_file_that_crashes_the_library_takes_none_of_the_others_asked_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = tmp_path / "child.py"
+    child.write_text(HANGING_CHILD)
+    monkeypatch.setattr(pdfcheck, "CHILD", child)
+    checker = PdfChecker(seconds=30)
+    names = [f"{'crashing' if number in (2, 3) else 'fine'}-{number}.pdf" for number in range(6)]
+    questions = [pdfcheck._Question(tmp_path / name) for name in names]
+    try:
+        checker._ask(questions)
+    finally:
+        checker.close()
+    assert [each.facts.pages for each in questions if each.facts] == [1, 1, 0, 0, 1, 1]
+
+
 def test_a_sink_knows_what_passed_through_it() -> None:
     file = io.BytesIO()
     sink = collection._HashingSink(file)
