@@ -9,7 +9,7 @@ TOGETHER := -n 2 --dist loadfile -m "not alone"
 ALONE := -m alone
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-sqlite test-postgres chaos chromium lint types check bench bench-scale bench-statements bench-pacing bench-pacing-clusters \
+.PHONY: help install demo up test test-sqlite test-postgres chaos chromium lint types check bench bench-claiming bench-scale bench-statements bench-pacing bench-pacing-clusters \
 	bench-requests bench-webhooks loadtest lock clean
 
 help:
@@ -79,6 +79,10 @@ check: lint types
 	DATA_DIR=var/check $(BIN)/python manage.py makemigrations --check --dry-run
 	DATA_DIR=var/check ALLOWED_HOSTS=batches.example.com BEHIND_HTTPS_PROXY=1 SECURE_HSTS_SECONDS=31536000 \
 		$(BIN)/python manage.py check --deploy --fail-level WARNING
+
+# About four minutes, most of them for making a million jobs.
+bench-claiming: $(INSTALLED)
+	$(BIN)/python -m tests.postgres -- python -m benchmarks.claiming
 
 # Needs uv. Run it after a change of the dependencies in pyproject.toml.
 lock:

@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 
 from batches.conf import ENGINE
 from batches.models import Lane, PacingLane, ProviderAccount
+from batches.models.accounts import validate_windows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -84,6 +86,15 @@ def _earliest(state: LaneState, limits: Limits, now_us: int) -> int:
     return slot
 
 
+def within_reach(state: LaneState, limits: Limits, *, now_us: int, horizon_us: int) -> LaneState:
+    """The row, brought back to where these limits can have put it: slower ones that were changed no longer hold.
+
+    The last slot lay at most the horizon ahead, so what is left is one new interval after it or more. Pure.
+    """
+    furthest = now_us + horizon_us + limits.burst * limits.interval_us
+    return replace(state, next_slot_us=min(state.next_slot_us, furthest))
+
+
 def submit_limits(account: ProviderAccount) -> Limits:
     """The account's submission limits, each window a little longer than the provider's, for the way there."""
     margin = int(ENGINE.window_margin_seconds * 1_000_000)
@@ -91,9 +102,21 @@ def submit_limits(account: ProviderAccount) -> Limits:
         interval_us=account.submit_interval_ms * 1000,
         burst=account.submit_burst,
         windows=tuple(
-            (int(count), int(float(length) * 1_000_000) + margin) for count, length in account.submit_windows
+            (count, int(float(length) * 1_000_000) + margin) for count, length in _sound(account.submit_windows)
         ),
     )
+
+
+def _sound(windows: object) -> list[tuple[int, float]]:
+    """What of a row's windows can be kept. The model refuses others, but a row may have been written past it."""
+    found = []
+    for window in windows if isinstance(windows, list) else []:
+        try:
+            validate_windows([window])
+        except ValidationError:
+            continue  # the interval holds all the same
+        found.append((window[0], window[1]))
+    return found
 
 
 def poll_limits(account: ProviderAccount) -> Limits:
@@ -120,18 +143,19 @@ def reserve(
     its revision, so that two pumps can never be given the same slot. `also` names further columns of the row that
     the same UPDATE sets, from the number of slots that were given.
     """
-    now_us = to_us(now)
+    now_us, horizon_us = to_us(now), int(horizon_seconds * 1_000_000)
     with transaction.atomic(savepoint=False):
         row = row or lock(account_id, lane)
-        state = LaneState(row.next_slot_us, row.cool_down_until_us, tuple(row.recent))
-        slots, following, new_state = take(
-            state, limits, now_us=now_us, wanted=wanted, horizon_us=int(horizon_seconds * 1_000_000)
-        )
+        stored = LaneState(row.next_slot_us, row.cool_down_until_us, tuple(row.recent))
+        state = within_reach(stored, limits, now_us=now_us, horizon_us=horizon_us)
+        slots, following, new_state = take(state, limits, now_us=now_us, wanted=wanted, horizon_us=horizon_us)
         extra = also(len(slots)) if slots else {}
-        if (new_state != state or extra) and not _advance(row, new_state, extra):
+        if (new_state != stored or extra) and not _advance(row, new_state, extra):
             slots, following = [], now_us  # another pump was first; the caller asks again
     # Asking a little before the slot comes near is soon enough, and late enough for the others.
-    ask_again_us = max(now_us, following - int(horizon_seconds * 800_000))
+    ask_again_us = max(now_us, following - horizon_us * 4 // 5)
+    # The limits may be changed meanwhile, and then hold within about a second.
+    ask_again_us = min(ask_again_us, now_us + int(ENGINE.account_refresh_seconds * 1_000_000))
     return Reservation(tuple(from_us(slot) for slot in slots), from_us(ask_again_us))
 
 

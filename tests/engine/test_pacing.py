@@ -229,3 +229,47 @@ class TestNoPace:
     def test_knows_no_slot_that_was_missed(self) -> None:
         assert pacing.may_still_leave(NOW, Limits(0), NOW + timedelta(minutes=1))
         assert not pacing.may_still_leave(NOW, Limits(0, windows=((5, SECOND),)), NOW + timedelta(minutes=1))
+
+
+# --- limits that change while pumps run ---
+
+
+def test_a_faster_pace_holds_at_once_and_never_closer_than_itself() -> None:
+    """The last slot of the slow pace may lie as far ahead as the horizon; the next is one new interval after that."""
+    horizon, fast = SECOND // 2, Limits(SECOND // 10)
+    _slots, _next, state = pacing.take(LaneState(), Limits(60 * SECOND), now_us=T0, wanted=1, horizon_us=horizon)
+    reached = pacing.within_reach(state, fast, now_us=T0 + SECOND, horizon_us=horizon)
+    slots, _next, _state = pacing.take(reached, fast, now_us=T0 + SECOND, wanted=2, horizon_us=FAR)
+    assert [(slot - T0) / SECOND for slot in slots] == [1.6, 1.7]
+
+
+@pytest.mark.parametrize("limits", [Limits(SECOND), Limits(SECOND, burst=3), Limits(SECOND // 10)])
+def test_limits_that_did_not_change_have_their_row_left_as_it_is(limits: Limits) -> None:
+    _slots, _next, state = pacing.take(LaneState(), limits, now_us=T0, wanted=99, horizon_us=SECOND // 2)
+    assert pacing.within_reach(state, limits, now_us=T0, horizon_us=SECOND // 2) == state
+
+
+def test_a_slower_pace_holds_from_the_next_slot_on() -> None:
+    slots, _next, state = pacing.take(LaneState(), Limits(SECOND // 10), now_us=T0, wanted=99, horizon_us=SECOND // 2)
+    assert len(slots) == 6
+    later, _next, _state = pacing.take(state, Limits(3 * SECOND), now_us=T0 + SECOND // 2, wanted=3, horizon_us=FAR)
+    assert [(slot - T0) / SECOND for slot in later] == [0.6, 3.6, 6.6]
+
+
+@pytest.mark.parametrize(
+    ("windows", "kept"),
+    [
+        ([[0, 5]], 0),
+        ([[20]], 0),
+        ("nonsense", 0),
+        ([None, ["a", "b"], [5, 10]], 1),
+        ({"count": 5}, 0),
+        ([[5, -1]], 0),
+        ([[True, 5]], 0),
+        (None, 0),
+    ],
+)
+def test_a_row_that_was_written_past_the_rules_still_has_a_pace(windows: object, kept: int) -> None:
+    limits = pacing.submit_limits(unsaved_account(submit_windows=windows))
+    assert len(limits.windows) == kept
+    assert len(given_out(limits, 3)) == 3

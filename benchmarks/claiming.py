@@ -1,0 +1,146 @@
+"""Claiming from a full table: `make bench-claiming`, or `python -m tests.postgres -- python -m benchmarks.claiming`.
+
+1,000,000 finished and 50,000 due jobs, the due ones led by 1 and then by 100 running batches, beside 10,000 batches
+that have ended. Each claim takes what a pump takes at 20 submissions a second, and is given back before the next, so
+that every claim finds the same table. Prints p50 and p95 of one whole claim (transaction, turns, leases, and what the
+steps need to know) in milliseconds, and the plans. It works in a test database of DATABASE_URL's server, dropped at the
+end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from typing import Any
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+django.setup()
+
+from django.db import connection, models, transaction  # noqa: E402 - Django has to be set up first
+from django.test.utils import CaptureQueriesContext  # noqa: E402
+
+from batches.engine import claims  # noqa: E402
+from batches.models import Batch, BatchItem, Document, DocumentVersion, Job, JobState, ProviderAccount  # noqa: E402
+from tests import factories  # noqa: E402
+from tests.factories import NOW  # noqa: E402
+
+#: At 20 submissions a second a pump keeps a second's worth ready.
+TAKEN = 21
+RUNNING = (1, 100)
+
+
+def copies(template: models.Model, count: int, **special: str) -> None:
+    """`count` rows like `template`, made by the database; `special` columns are SQL in which n counts from 1."""
+    meta: Any = type(template)._meta
+    columns = [field.column for field in meta.concrete_fields if not field.primary_key]
+    values = ", ".join(special.get(column, f"t.{column}") for column in columns)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {meta.db_table} ({', '.join(columns)}) "
+            f"SELECT {values} FROM {meta.db_table} t, generate_series(1, %s) n WHERE t.id = %s ORDER BY n",
+            [count, template.pk],
+        )
+
+
+def fill(account: ProviderAccount, *, finished: int, due: int, ended_batches: int) -> None:
+    """The first 100 batches run; every job has a document, a version and an item of the batch that it names."""
+    batch = factories.make_batch(account=account)
+    job = factories.make_job(batch=batch)
+    item = BatchItem.objects.get()
+    copies(batch, max(RUNNING) - 1 + ended_batches, public_id="'bat_x' || n", creation_key="'x' || n")
+    first = batch.pk
+    total = finished + due
+    copies(job.version.document, total, public_id="'doc_x' || n", business_id="'X-' || n", current_version_id="NULL")
+    document, version = job.version.document_id, job.version_id
+    copies(job.version, total, document_id=f"{document} + n")
+    ended = f"{first} + {max(RUNNING)} + n %% {ended_batches}"
+    of = f"CASE WHEN n <= {finished} THEN {ended} ELSE {first} END"
+    copies(
+        job,
+        total,
+        version_id=f"{version} + n",
+        state=f"CASE WHEN n <= {finished} THEN 'saved' ELSE 'pending' END",
+        lead_batch_id=of,
+        due_at="t.due_at - n * interval '1 millisecond'",
+    )
+    copies(item, total, batch_id=of, position="n", document_id=f"{document} + n", version_id=f"{version} + n")
+    with connection.cursor() as cursor:
+        for model in (Batch, Document, DocumentVersion, Job, BatchItem):
+            cursor.execute(f"VACUUM ANALYZE {model._meta.db_table}")
+
+
+def spread(batches: int) -> None:
+    """The due jobs over so many batches, evenly."""
+    first = Batch.objects.order_by("pk").values_list("pk", flat=True)[0]
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE batches_job SET lead_batch_id = %s + id %% %s WHERE state = 'pending'", [first, batches])
+        cursor.execute("VACUUM ANALYZE batches_job")
+        cursor.execute("UPDATE batches_batch SET turn = 0")
+
+
+def measured(account: ProviderAccount, rounds: int) -> list[float]:
+    """Milliseconds of each claim."""
+    times = []
+    for number in range(rounds):
+        begun = time.perf_counter()
+        got = claims.claim_due(account, (JobState.PENDING,), owner="bench", now=NOW, most=TAKEN)
+        times.append((time.perf_counter() - begun) * 1000)
+        assert len(got) == TAKEN, f"claim {number} took {len(got)}"
+        claims.release("bench", [each.job_id for each in got], now=NOW)
+    return times
+
+
+def plans(account: ProviderAccount) -> None:
+    """The two statements that find and lease, as the server plans and runs them."""
+    with transaction.atomic():
+        with CaptureQueriesContext(connection) as queries:
+            claims.claim_due(account, (JobState.PENDING,), owner="bench", now=NOW, most=TAKEN)
+        transaction.set_rollback(True)
+    asked = [query["sql"] for query in queries if query["sql"].lstrip().startswith("WITH") and "v(" not in query["sql"]]
+    for statement in asked:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, SUMMARY OFF) {statement}")
+            lines = [row[0] for row in cursor.fetchall()]
+            transaction.set_rollback(True)
+        shown = lines[:45]
+        print("\n".join(f"    {line}" for line in shown))
+        if len(lines) > len(shown):
+            print(f"    … {len(lines) - len(shown)} more lines, the same for each further batch")
+        print()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--finished", type=int, default=1_000_000)
+    parser.add_argument("--due", type=int, default=50_000)
+    parser.add_argument("--ended-batches", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=400)
+    options = parser.parse_args()
+    if connection.vendor != "postgresql":
+        raise SystemExit("This measures PostgreSQL: python -m tests.postgres -- python -m benchmarks.claiming")
+    name = connection.creation.create_test_db(verbosity=0, autoclobber=True)
+    try:
+        begun = time.perf_counter()
+        account = factories.make_account()
+        fill(account, finished=options.finished, due=options.due, ended_batches=options.ended_batches)
+        print(f"{options.finished:,} finished and {options.due:,} due jobs made in {time.perf_counter() - begun:.0f} s")
+        for batches in RUNNING:
+            spread(batches)
+            measured(account, 20)  # caches
+            times = sorted(measured(account, options.rounds))
+            p95 = times[int(len(times) * 0.95)]
+            print(
+                f"{batches:>4} running: p50 {statistics.median(times):.2f} ms, p95 {p95:.2f} ms, "
+                f"worst {times[-1]:.2f} ms ({options.rounds} claims of {TAKEN})"
+            )
+            plans(account)
+    finally:
+        connection.creation.destroy_test_db(name, verbosity=0)
+
+
+if __name__ == "__main__":
+    main()
