@@ -23,9 +23,9 @@ def test_a_minute_of_kills_loses_nothing_and_bills_nothing_twice(tmp_path: Path)
     report = run(
         Plan(
             database="postgres" if connection.vendor == "postgresql" else "sqlite",
-            documents=60,
+            documents=50,
             seed=SEED,
-            blows_seconds=45,
+            blows_seconds=35,
             folder=tmp_path / "chaos",
             interval=0.3,
             with_stuck=False,

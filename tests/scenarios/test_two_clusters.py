@@ -58,7 +58,7 @@ def test_two_clusters_keep_every_window_together_also_across_a_restart(
             for stack in (first, second):
                 stack.start()
             eventually(
-                lambda: all(pumps_of(stack) for stack in (first, second)),  # noqa: B023 - asked at once
+                lambda: all(pumps_of(stack, first) for stack in (first, second)),  # noqa: B023 - asked at once
                 "a pump in each cluster",
             )
             eventually(lambda: saved_count(first) >= DOCUMENTS // 3, "a third to be saved")  # noqa: B023 - asked at once
@@ -78,8 +78,8 @@ def test_two_clusters_keep_every_window_together_also_across_a_restart(
     pytest.fail("this machine stalled in each of three runs, so none of them could show the pace")
 
 
-def pumps_of(stack: Stack) -> set[int]:
-    """Process ids of the cluster's workers that hold a pump slot."""
-    owners = stack.query("SELECT owner FROM batches_pumpslot WHERE owner IS NOT NULL")
+def pumps_of(stack: Stack, installation: Stack) -> set[int]:
+    """Process ids of the cluster's workers that hold a pump slot in the installation's database."""
+    owners = installation.query("SELECT owner FROM batches_pumpslot WHERE owner IS NOT NULL")
     pumps = {int(owner.split(":")[1]) for (owner,) in owners}
     return pumps & {process.pid for process in stack.processes()}
