@@ -96,6 +96,12 @@ class History:
         return self.chosen.job
 
     @property
+    def warnings(self) -> list[str]:
+        """What the provider warned about, in the latest status read that brought a result."""
+        results = [row.submission.result for row in self.submissions if row.submission.result]
+        return [str(words) for words in results[0].get("warnings", ())] if results else []
+
+    @property
     def is_at_rest(self) -> bool:
         """Nothing moves any more by itself."""
         return self.job.state not in ACTIVE_STATES
@@ -116,7 +122,7 @@ def history(document: Document, *, number: int | None) -> History | None:
     if chosen is None:
         return None
     items = BatchItem.objects.filter(version=chosen.version).select_related("batch").order_by("-batch_id")
-    submissions = Submission.objects.filter(job=chosen.job).defer("body_inline", "result").order_by("-sequence")
+    submissions = Submission.objects.filter(job=chosen.job).defer("body_inline").order_by("-sequence")
     return History(
         chosen=chosen,
         versions=rows,

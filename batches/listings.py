@@ -67,6 +67,8 @@ class ItemRow:
     changed_at: datetime
     pages: int | None
     byte_count: int | None
+    notice: str
+    notice_words: str
 
     @property
     def badge(self) -> Badge:
@@ -85,7 +87,8 @@ class ItemRow:
     @property
     def revision(self) -> str:
         """Changes whenever what the row shows does."""
-        return digest(self.version, self.group, self.state, self.changed_at, self.byte_count, self.failure_words)
+        facts = (self.version, self.group, self.state, self.changed_at, self.byte_count, self.failure_words)
+        return digest(*facts, self.notice_words)
 
 
 _ITEM_COLUMNS = (
@@ -100,6 +103,8 @@ _ITEM_COLUMNS = (
     "version__job__state_changed_at",
     "version__artifact__page_count",
     "version__artifact__byte_count",
+    "version__artifact__notice",
+    "version__artifact__notice_words",
     "version__artifact__local_deleted_at",
     "version__artifact__missing_at",
 )
@@ -111,11 +116,15 @@ def items_page(
     group: str = "",
     cause: str = "",
     q: str = "",
+    is_noticed: bool = False,
     after: int | None = None,
     before: int | None = None,
     limit: int = ITEMS_PER_PAGE,
 ) -> Page[ItemRow]:
-    """Items in manifest order, of one counter, one `Cause.key` and a search where given, beyond a position."""
+    """Items in manifest order, of one counter, one `Cause.key` and a search where given, beyond a position.
+
+    With `is_noticed` only those whose stored PDF is worth a look.
+    """
     items = selectors.with_group(BatchItem.objects.filter(batch=batch))
     if group in Group.values:
         items = items.filter(Q(group=group))
@@ -123,6 +132,8 @@ def items_page(
         failure_class, _, code = cause.partition(":")
         known = Q(version__job__failure_class=failure_class, version__job__failure_code=code)
         items = items.none() if "\0" in cause else items.filter(known, dismissed_at=None)
+    if is_noticed:
+        items = _noticed(items)
     if q:
         items = _searched(items, q)
     backwards = before is not None
@@ -169,7 +180,41 @@ def _item_row(values: tuple[Any, ...]) -> ItemRow:
     *shown, deleted_at, missing_at = values
     row = ItemRow(*shown)
     has_no_file = deleted_at is not None or missing_at is not None
-    return replace(row, pages=None, byte_count=None) if has_no_file else row
+    if has_no_file or row.byte_count is None:
+        return replace(row, pages=None, byte_count=None, notice="", notice_words="")
+    return row
+
+
+@dataclass(frozen=True)
+class NoticedItem:
+    business_id: str
+    document_id: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Notices:
+    """Saved documents of a batch whose PDF is worth a look; the first few by name."""
+
+    count: int = 0
+    items: Sequence[NoticedItem] = ()
+
+    @property
+    def more_count(self) -> int:
+        return self.count - len(self.items)
+
+
+def notices(batch: Batch) -> Notices:
+    """In one query where there are none, in two where there are."""
+    found = _noticed(BatchItem.objects.filter(batch=batch, cancelled_at=None))
+    columns = ("document__business_id", "document__public_id", "version__artifact__notice_words")
+    named = [NoticedItem(*row) for row in found.order_by("position").values_list(*columns)[:NAMES_PER_CAUSE]]
+    return Notices(found.count() if len(named) == NAMES_PER_CAUSE else len(named), named)
+
+
+def _noticed(items: QuerySet[BatchItem]) -> QuerySet[BatchItem]:
+    odd = Q(version__artifact__notice__gt="")
+    return items.filter(odd, version__artifact__local_deleted_at=None, version__artifact__missing_at=None)
 
 
 # --- what needs a person --------------------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ COLUMNS = (
     "provider_seconds",
     "total_seconds",
     "flags",
+    "notice",
 )
 SLICE = 1000
 BOM = "\ufeff"  # what makes spreadsheet programs read a CSV file as UTF-8
@@ -63,7 +64,8 @@ def rows(batch: Batch) -> Iterator[dict[str, Any]]:
     """Every row of the batch in manifest order, keyed by `COLUMNS`.
 
     `row` is the position, counted from 0; `status` is the item's state; times are text (RFC 3339, UTC); what is not
-    known is None. `filename` is the PDF's name in the batch's archive, given where a PDF is stored.
+    known is None. `filename` is the PDF's name in the batch's archive, given where a PDF is stored; `notice` is
+    what makes a stored PDF worth a look.
     """
     for row, _ in rows_with_originals(batch):
         yield row
@@ -107,6 +109,7 @@ def _items(batch: Batch, *, after: int) -> Iterable[Any]:
         "stored_at": "version__artifact__stored_at",
         "deleted_at": "version__artifact__local_deleted_at",
         "missing_at": "version__artifact__missing_at",
+        "notice": "version__artifact__notice_words",
     }
     items = BatchItem.objects.filter(batch=batch, position__gt=after).order_by("position")
     named = items.annotate(**{name: F(path) for name, path in columns.items()})
@@ -163,6 +166,7 @@ def _row(
         "provider_seconds": _seconds(accepted_at, rendered_at),
         "total_seconds": _seconds(item.queued_at, item.stored_at),
         "flags": ";".join(_flags(item, submissions, is_renamed=name[1])) or None,
+        "notice": item.notice or None if is_stored else None,
     }
 
 

@@ -114,16 +114,18 @@ def batch_list_live(request: SignedInRequest) -> HttpResponse:
 def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
     batch = batch_or_404(request.user, public_id)
     group, cause, q = _filter(request), _cause(request), _search(request)
+    is_noticed = bool(request.GET.get("notice"))
     page = listings.items_page(
         batch,
         group=group,
         cause=cause,
         q=q,
+        is_noticed=is_noticed,
         after=_position(request.GET.get("after")),
         before=_position(request.GET.get("before")),
     )
     path = reverse("batches:batch_detail", args=[batch.public_id])
-    shown = {"state": group, "cause": cause, "q": q}
+    shown = {"state": group, "cause": cause, "q": q, "notice": "1" if is_noticed else ""}
     context = _batch_context(batch, group=group, cause=cause, q=q) | {
         "page": page,
         "previous": _with(path, **shown, before=page.before) if page.before else "",
@@ -182,6 +184,7 @@ def _batch_context(batch: Batch, *, group: str, cause: str, q: str) -> dict[str,
     progress = selectors.progress(batch)
     counts = progress.counts
     held = list(selectors.held_accounts(batch)) if counts.held else []
+    notices = listings.notices(batch) if counts.saved else listings.Notices()
     causes = listings.causes(batch) if progress.needs_attention else []
     sentence = sentences.status_sentence(batch, progress, held)
     tabs = _tabs(batch, progress, group=group, q=q)
@@ -196,6 +199,7 @@ def _batch_context(batch: Batch, *, group: str, cause: str, q: str) -> dict[str,
         "attention": sentences.attention_sentence(progress),
         "causes": causes,
         "held_accounts": held,
+        "noticed": notices,
         "tabs": tabs,
         "current": current,
         "matching": current.count,
@@ -208,7 +212,7 @@ def _batch_context(batch: Batch, *, group: str, cause: str, q: str) -> dict[str,
         "poll_seconds": 2 if counts.total <= 5000 else 5,
         "summary_revision": listings.digest(progress, sentence),
         "notices_revision": listings.digest(
-            causes, [(account.pk, account.hold_reason, account.hold_words) for account in held]
+            causes, notices, [(account.pk, account.hold_reason, account.hold_words) for account in held]
         ),
     }
 
