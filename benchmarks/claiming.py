@@ -10,6 +10,7 @@ end.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import time
@@ -94,6 +95,27 @@ def measured(account: ProviderAccount, rounds: int) -> list[float]:
     return times
 
 
+def per_statement(account: ProviderAccount, rounds: int) -> list[tuple[str, float]]:
+    """The median milliseconds of each statement of a claim, so that a busy machine can be told from a slow plan."""
+    spent: dict[int, list[float]] = {}
+    words: dict[int, str] = {}
+    for _ in range(rounds):
+        order = itertools.count()
+
+        def timed(execute: Any, sql: str, params: Any, many: bool, context: Any, order: Any = order) -> Any:
+            begun = time.perf_counter()
+            answer = execute(sql, params, many, context)
+            number = next(order)
+            spent.setdefault(number, []).append((time.perf_counter() - begun) * 1000)
+            words[number] = " ".join(sql.split())[:60]
+            return answer
+
+        with connection.execute_wrapper(timed):
+            got = claims.claim_due(account, (JobState.PENDING,), owner="bench", now=NOW, most=TAKEN)
+        claims.release("bench", [each.job_id for each in got], now=NOW)
+    return [(words[number], statistics.median(times)) for number, times in sorted(spent.items())]
+
+
 def plans(account: ProviderAccount) -> None:
     """The two statements that find and lease, as the server plans and runs them."""
     with transaction.atomic():
@@ -137,6 +159,8 @@ def main() -> None:
                 f"{batches:>4} running: p50 {statistics.median(times):.2f} ms, p95 {p95:.2f} ms, "
                 f"worst {times[-1]:.2f} ms ({options.rounds} claims of {TAKEN})"
             )
+            for words, median in per_statement(account, 50):
+                print(f"      {median:6.2f} ms  {words}")
             plans(account)
     finally:
         connection.creation.destroy_test_db(name, verbosity=0)
