@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -36,6 +37,8 @@ from batches.models import (
     BatchItem,
     Job,
     JobState,
+    Lane,
+    PacingLane,
     ProviderAccount,
     Role,
     Submission,
@@ -277,10 +280,19 @@ def started_batch(workspace: Workspace, creation_key: str) -> Batch | None:
 
 
 def held_accounts(batch: Batch) -> QuerySet[ProviderAccount]:
-    """The held accounts on which items of this batch wait."""
-    waiting = Job.objects.filter(account=OuterRef("pk"), state=JobState.PENDING, version__items__batch=batch)
+    """The held accounts on which items of this batch wait, or at which they are."""
+    states = (JobState.PENDING, *IN_FLIGHT_STATES)
+    waiting = Job.objects.filter(account=OuterRef("pk"), state__in=states, version__items__batch=batch)
     held = ProviderAccount.objects.filter(Exists(waiting), health=AccountHealth.HELD)
     return held.defer(*ACCOUNT_SECRETS).order_by("pk")
+
+
+def asked_to_wait_until(account: ProviderAccount, *, now: datetime) -> datetime | None:
+    """Until when the provider asked that nothing new be sent; None where it did not, or that time is over."""
+    lanes = PacingLane.objects.filter(account=account, lane=Lane.SUBMIT)
+    until_us = lanes.values_list("cool_down_until_us", flat=True).first() or 0
+    until = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=until_us)
+    return until if until > now else None
 
 
 def default_account(usable: QuerySet[ProviderAccount]) -> ProviderAccount | None:

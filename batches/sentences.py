@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
 from batches import wording
@@ -12,11 +13,18 @@ from batches.selectors import Progress
 from batches.wording import BatchState
 
 
-def status_sentence(batch: Batch, progress: Progress, held: Sequence[ProviderAccount] = ()) -> str:
-    """One sentence on what a batch does and, where that differs, one on what it needs."""
+def status_sentence(
+    batch: Batch, progress: Progress, held: Sequence[ProviderAccount] = (), *, waits_until: datetime | None = None
+) -> str:
+    """One sentence on what a batch does and, where that differs, one on what it needs.
+
+    `waits_until`: the provider asked that nothing new be sent before.
+    """
     counts = progress.counts
     if progress.state == BatchState.RUNNING:
         sentence = _running(batch, progress)
+        if waits_until is not None and progress.in_progress_states.get(JobState.PENDING):
+            sentence += f" Waiting for the service until {waits_until:%H:%M:%S} UTC: it asked for a pause."
     elif progress.state == BatchState.PAUSED:
         sentence = f"Paused: {_wait(counts.held)} and nothing new is sent."
     elif progress.state == BatchState.HELD:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from batches import selectors
-from batches.models import Batch, Document, JobState, ProviderAccount
+from batches.engine import pacing
+from batches.models import Batch, Document, Job, JobState, Lane, PacingLane, ProviderAccount
 from tests.factories import NOW, make_accepted_job, make_job, make_saved_job
 
 
@@ -111,6 +114,26 @@ def test_a_held_account_is_told_on_the_page(batch: Batch, operator: Client) -> N
     assert "Nothing is sent while" in page
     assert "The key was refused." in page
     assert counter(page, "held") == 1
+
+
+def test_a_held_account_is_told_while_its_accepted_work_goes_on(batch: Batch, operator: Client) -> None:
+    make_accepted_job(batch=batch)
+    ProviderAccount.objects.update(health="held", hold_reason="auth", held_at=NOW, hold_words="The key was refused.")
+    for path in (page_of(batch), "/"):
+        assert "The key was refused." in operator.get(path).text
+
+
+def test_a_pause_that_the_service_asked_for_is_told_with_its_end(batch: Batch, operator: Client) -> None:
+    make_job(batch=batch)
+    until = timezone.now() + timedelta(seconds=90)
+    pacing.cool_down(batch.account_id, Lane.SUBMIT, until)
+    told = f"Waiting for the service until {until:%H:%M:%S} UTC"
+    assert told in operator.get(page_of(batch)).text
+    PacingLane.objects.update(cool_down_until_us=1)
+    assert "Waiting for the service" not in operator.get(page_of(batch)).text
+    pacing.cool_down(batch.account_id, Lane.SUBMIT, until)
+    Job.objects.update(state="accepted", deadline_at=NOW)
+    assert told not in operator.get(page_of(batch)).text, "nothing of it waits to be sent"
 
 
 def test_paging_goes_through_all_rows_forth_and_back(batch: Batch, operator: Client) -> None:

@@ -1,0 +1,202 @@
+"""Cases from the field about repeats, paces and bad records: each as a story of the engine (tests/cases has inputs)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batches import selectors
+from batches.models import Submission
+from batches.providers import errors
+from batches.providers.base import DocumentSource, PreparedRequest
+from batches.providers.retry_after import parse_retry_after
+from tests.engine.simulated import Fail, Lose, Refuse
+from tests.scenarios.world import World
+
+CASES = Path(__file__).resolve().parent.parent / "cases"
+
+
+def test_43_every_try_after_429_503_and_a_dropped_connection_has_one_key_and_the_same_bytes(world: World) -> None:
+    world.provider.script(
+        "INV-1", submit=[Refuse(errors.RateLimited, retry_after=2.0), Lose(errors.ServerFault), Lose()]
+    )
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    arrivals = world.provider.arrivals_of("INV-1")
+    assert len(arrivals) == 4
+    assert len({(arrival.key, arrival.body_sha256) for arrival in arrivals}) == 1
+
+
+def test_44_a_release_that_adds_an_option_sends_the_stored_bytes_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.provider.script("INV-1", submit=[Lose()])
+    world.hand_over("INV-1")
+    world.run_until(lambda: len(world.provider.arrivals) == 1)
+    old = world.provider.prepare
+
+    def with_a_new_default(source: DocumentSource) -> PreparedRequest:
+        body = json.loads(old(source).body) | {"printBackground": True}
+        return PreparedRequest(route="/v1/pdf", body=json.dumps(body).encode())
+
+    monkeypatch.setattr(world.provider, "prepare", with_a_new_default)
+    world.hand_over("INV-2")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1", "INV-2"])
+    first, second = world.provider.arrivals_of("INV-1")
+    assert (first.key, first.body_sha256) == (second.key, second.body_sha256)
+
+
+def test_44_a_conflict_that_stays_needs_a_person_and_makes_no_new_key(world: World) -> None:
+    world.provider.script("INV-1", submit=itertools.chain([Lose()], itertools.repeat(Refuse(errors.KeyConflict))))
+    batch = world.hand_over("INV-1")
+    world.run_to_the_end(within=1800)
+    assert world.failures() == {"INV-1": "idempotency_conflict"}
+    assert selectors.batch_json(batch)["needs_attention"]
+    assert Submission.objects.count() == 1
+    assert len({arrival.key for arrival in world.provider.arrivals}) == 1
+
+
+def test_46_a_slow_success_is_adopted_and_never_shown_as_failed(world: World) -> None:
+    world.provider.script("INV-1", submit=[Lose()])
+    world.provider.submit_seconds = 20.0
+    seen: set[str] = set()
+    world.hand_over("INV-1")
+    world.clock.on_look = lambda: seen.update(world.states().values())
+    world.run_to_the_end()
+    world.clock.on_look = None
+    world.assert_saved(["INV-1"])
+    assert seen <= {"pending", "submitting", "accepted", "rendered", "saved"}
+
+
+def test_49_a_conflict_while_the_first_request_runs_waits_for_as_long_as_a_slow_render(world: World) -> None:
+    world.provider.script("INV-1", submit=[Lose(), *[Refuse(errors.KeyConflict)] * 3])
+    world.hand_over("INV-1")
+    started = world.clock.now()
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    assert world.provider.arrivals[-1].at - started > timedelta(seconds=30)
+
+
+def test_53_every_id_of_the_case_is_sent_under_a_plain_key(world: World) -> None:
+    rows: list[dict[str, Any]] = json.loads((CASES / "053-ids-for-headers.json").read_text(encoding="utf-8"))
+    names = [row["id"] for row in rows]
+    world.hand_over(*names)
+    world.run_to_the_end()
+    assert set(world.states().values()) == {"saved"}
+    assert len(world.provider.arrivals) == len(names)
+    for arrival in world.provider.arrivals:
+        assert arrival.key.isascii()
+        assert arrival.key.isalnum()
+        assert len(arrival.key) == 64
+
+
+def test_55_a_pause_given_as_a_date_holds_everybody_and_keeps_no_thread(world: World) -> None:
+    now = world.clock.now()
+    until = now + timedelta(seconds=90)
+    wait = parse_retry_after(until.strftime("%a, %d %b %Y %H:%M:%S GMT"), now=now)
+    world.provider.script("INV-1", submit=[Refuse(errors.RateLimited, retry_after=wait)])
+    world.hand_over("INV-1")
+    world.run_until(lambda: len(world.provider.arrivals) == 1)
+    refused = world.provider.arrivals[0].at
+    world.run_for(5)
+    assert selectors.asked_to_wait_until(world.account, now=world.clock.now()) is not None
+    assert world.job("INV-1").lease_owner is None, "nobody sits and waits"
+    world.hand_over("INV-2")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1", "INV-2"])
+    assert min(arrival.at for arrival in world.provider.arrivals[1:]) >= refused + timedelta(seconds=90)
+
+
+def wild_values() -> list[str]:
+    lines = (CASES / "056-retry-after-values.txt").read_text(encoding="utf-8").splitlines()
+    return [line.partition("|")[0].strip() for line in lines if "|" in line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("value", wild_values())
+@pytest.mark.parametrize("kind", [errors.RateLimited, errors.ServerFault])
+def test_56_no_wild_retry_after_makes_a_hot_loop_or_an_endless_wait(
+    world: World, value: str, kind: type[errors.ProviderError]
+) -> None:
+    wait = parse_retry_after(value, now=world.clock.now())
+    world.provider.script("INV-1", submit=[Refuse(kind, retry_after=wait)] * 3)
+    world.hand_over("INV-1")
+    world.run_to_the_end(within=1800)
+    world.assert_saved(["INV-1"])
+    times = [arrival.at for arrival in world.provider.arrivals]
+    gaps = [(later - earlier).total_seconds() for earlier, later in itertools.pairwise(times)]
+    assert all(0.25 <= gap <= 310 for gap in gaps), gaps
+
+
+def test_58_both_windows_of_the_vendor_hold_over_pumps_that_follow_each_other(
+    make_world: Callable[..., World],
+) -> None:
+    world = make_world(submit_interval_ms=1, submit_windows=[[20, 60], [5, 10]], max_in_flight=100)
+    names = [f"INV-{number}" for number in range(45)]
+    world.hand_over(*names)
+    world.run_to_the_end()  # a pump lives 40 s, so several take turns
+    world.assert_saved(names)
+    times = sorted(arrival.at for arrival in world.provider.arrivals)
+    for count, seconds in ((20, 60), (5, 10)):
+        spans = [(times[at + count] - times[at]).total_seconds() for at in range(len(times) - count)]
+        assert min(spans) >= seconds
+
+
+def test_59_ten_minutes_of_429_use_up_no_try_and_fail_nobody(world: World) -> None:
+    names = [f"INV-{number}" for number in range(50)]
+    world.hand_over(*names)
+    world.provider.trouble = Refuse(errors.RateLimited, retry_after=10.0)
+    world.run_for(600)
+    assert set(world.states().values()) == {"pending"}
+    world.provider.trouble = None
+    world.run_to_the_end()
+    world.assert_saved(names)
+    assert set(Submission.objects.values_list("try_count", flat=True)) == {1}
+
+
+def test_103_a_fault_of_ours_and_a_500_on_a_download_stop_nobody_else(world: World) -> None:
+    names = [f"INV-{number}" for number in range(1, 6)]
+    world.provider.unpreparable["INV-3"] = ZeroDivisionError("a bug")
+    world.provider.script("INV-4", download=itertools.repeat(Refuse(errors.ServerFault, "It answered 500.")))
+    batch = world.hand_over(*names)
+    totals: set[int] = set()
+    looks = itertools.count()
+
+    def look() -> None:
+        if next(looks) % 40:
+            return
+        counts = selectors.batch_json(batch)["counts"]
+        totals.add(sum(counts[key] for key in ("saved", "failed", "cancelled", "held", "in_progress")))
+
+    world.clock.on_look = look
+    world.run_for(60)
+    world.clock.on_look = None
+    assert totals == {5}
+    assert world.states() == {
+        "INV-1": "saved",
+        "INV-2": "saved",
+        "INV-3": "failed",
+        "INV-4": "rendered",
+        "INV-5": "saved",
+    }
+    assert "ZeroDivisionError" in world.job("INV-3").failure_words
+    statuses = world.job("INV-4").exchanges.filter(kind="download").values_list("error_class", flat=True)
+    assert set(statuses) == {"ServerFault"}
+
+
+def test_104_an_error_text_of_a_megabyte_is_kept_and_ends_its_document(world: World) -> None:
+    """The adapter cleans and shortens (its own tests); what still reaches the engine must never stop a pump."""
+    world.provider.script("INV-1", status=[Fail("render_failed", "x" * 1_000_000)])
+    world.provider.script("INV-2", status=[Fail("render_failed\x00", "Unexpected \x00 near <b>row</b>")])
+    world.hand_over("INV-1", "INV-2", "INV-3")
+    world.run_to_the_end()
+    assert world.states()["INV-3"] == "saved"
+    assert world.job("INV-1").state == "failed"
+    assert world.job("INV-2").state == "failed"
