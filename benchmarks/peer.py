@@ -47,6 +47,8 @@ class State:
     """What the peer knows since it was last configured."""
 
     delay: tuple[float, float] = (0.0, 0.0)
+    #: Part of every job's id, so that an account never meets an id of an earlier run again.
+    run: int = 0
     webhook: dict[str, str] | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
     by_key: dict[str, str] = field(default_factory=dict)
@@ -108,7 +110,7 @@ class Peer:
             state.counts["double_key"] += 1
             return _accepted(known)
         number = len(state.jobs) + 1
-        job = Job(f"job_{number:08d}", now, now + state.duration())
+        job = Job(f"job_{state.run}_{number:08d}", now, now + state.duration())
         state.jobs[job.id] = job
         if key:
             state.by_key[key] = job.id
@@ -147,7 +149,7 @@ class Peer:
     def _configure(self, wanted: dict[str, Any]) -> bytes:
         delay = wanted.get("delay", 0)
         least, most = delay if isinstance(delay, list) else (delay, delay)
-        self.state = State(delay=(float(least), float(most)), webhook=wanted.get("webhook"))
+        self.state = State((float(least), float(most)), self.state.run + 1, wanted.get("webhook"))
         self._outbox = asyncio.Queue()
         for sender in self._senders:
             sender.cancel()
