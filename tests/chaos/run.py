@@ -129,7 +129,8 @@ class _Run:
         self.restarts: Counter[str] = Counter()
         self.breaches: list[str] = []
         self.standstills: list[tuple[float, str]] = []
-        self.waiting_since: tuple[float, str] | None = None
+        self.waiting_since: float | None = None
+        self.waiting_for: list[str] = []
         self.frozen: tuple[float, psutil.Process] | None = None
         self.mark = 0
 
@@ -213,7 +214,8 @@ class _Run:
             if blow.kind == blows.FROZEN:
                 self.frozen = (time.monotonic() + FROZEN_SECONDS, hit[1])
         self.struck[blow.kind] += 1
-        self.waiting_since = self.waiting_since or (time.monotonic(), blow.kind)
+        self.waiting_since = self.waiting_since or time.monotonic()
+        self.waiting_for.append(blow.kind)
         self.plan.say(f"blow {self.struck.total()}: {blow.kind}; {self._saved()} saved")
 
     def _end_freeze(self) -> None:
@@ -249,9 +251,8 @@ class _Run:
         except (sqlite3.OperationalError, psycopg.OperationalError):
             return False
         if self.waiting_since is not None and (mark > self.mark or not open_count):
-            since, what = self.waiting_since
-            self.standstills.append((now - since, what))
-            self.waiting_since = None
+            self.standstills.append((now - self.waiting_since, " + ".join(self.waiting_for)))
+            self.waiting_since, self.waiting_for = None, []
         self.mark = mark
         return not open_count
 

@@ -64,7 +64,7 @@ class Report:
             f"  double bills    {len(self.double_bills)}",
             f"  texts right     {self.texts_right} of {self.counts.get('saved', 0)} saved PDFs",
             f"  webhooks        {_listed(self.webhooks)}",
-            f"  longest from blow to progress  {standstills or 'no blow'}",
+            f"  longest from blow (or blows) to progress  {standstills or 'no blow'}",
         ]
         answer += [f"  BREACH: {breach}" for breach in self.breaches] or ["  every promise was kept"]
         return answer
