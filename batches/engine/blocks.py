@@ -1,8 +1,7 @@
 """Slots of a lane taken ahead in blocks, so that a status read costs no statement of its own.
 
-A block is as large as the last ones were used: it doubles while every slot of it found a read, and starts small again
-when slots of it passed unused. What passes unused is lost, which can only make us slower. A lane without a pace is
-looked at once a block's length all the same, since the provider may have asked everybody to cool down.
+A block is twice as large as the last one was used. What passes unused is lost, which can only make us slower. A lane
+without a pace is looked at once a block's length all the same, since the provider may have asked for a pause.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class _Block:
 
     limits: Limits
     slots: deque[datetime] = field(default_factory=deque)
-    size: int = 1
+    used: int = 0
     ask_again_at: datetime = pacing.EPOCH
     free_until: datetime = pacing.EPOCH
 
@@ -45,10 +44,10 @@ class Blocks:
             return Reservation((now,) * wanted, now)
         while block.slots and not pacing.may_still_leave(block.slots[0], limits, now):
             block.slots.popleft()
-            block.size = 1
         if len(block.slots) < wanted and now >= block.ask_again_at:
             self._refill(account_id, block, wanted=wanted, now=now)
         taken = tuple(block.slots.popleft() for _ in range(min(wanted, len(block.slots))))
+        block.used += len(taken)
         return Reservation(taken, max(now, block.ask_again_at))
 
     def forget(self) -> None:
@@ -57,12 +56,13 @@ class Blocks:
 
     def _refill(self, account_id: int, block: _Block, *, wanted: int, now: datetime) -> None:
         missing = wanted - len(block.slots)
-        block.size = max(missing, min(2 * block.size, self._most(block.limits)))
+        size = max(missing, min(2 * block.used, pacing.slots_in(block.limits, self._conf.slot_horizon_seconds)))
+        block.used = 0
         reservation = pacing.reserve(
             account_id,
             self._lane,
             block.limits,
-            wanted=missing if block.limits.unpaced else block.size,
+            wanted=missing if block.limits.unpaced else size,
             now=now,
             horizon_seconds=self._conf.slot_horizon_seconds,
         )
@@ -70,6 +70,3 @@ class Blocks:
         block.ask_again_at = reservation.ask_again_at
         if block.limits.unpaced and reservation.slots and reservation.slots[0] <= now:
             block.free_until = now + timedelta(seconds=self._conf.slot_horizon_seconds)
-
-    def _most(self, limits: Limits) -> int:
-        return pacing.slots_in(limits, self._conf.slot_horizon_seconds)
