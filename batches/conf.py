@@ -86,6 +86,18 @@ class EngineConf:
     woken_patience_seconds: float = 1.0
     #: While nothing is known, so many jobs of an account are read from early on; what they show times the others.
     pioneers_most: int = 12
+    #: How often a pump looks for webhook events, how many it takes at once, and how far behind the newest it begins.
+    events_seconds: float = 0.25
+    events_most: int = 2000
+    events_behind: int = 200
+    #: The late watch: first read, then after this share of the time since acceptance, at most an hour. A day costs
+    #: some thirty reads; a job that is only a little late is found within minutes.
+    watch_first_seconds: float = 300.0
+    watch_share: float = 0.25
+    watch_most_seconds: float = 3600.0
+    #: How often a pump looks for due watches, and how many it makes of one account at a time: they give way to others.
+    watch_look_seconds: float = 5.0
+    watch_reads_most: int = 2
     #: How often a pump reads the durations that the others have recorded; its own it knows at once.
     learn_seconds: float = 5.0
     #: How often a submission that is in doubt is looked at while its account is held.

@@ -10,7 +10,7 @@ from django.utils.functional import lazy
 from django.views.generic import RedirectView
 
 from batches.api.batches import api, not_found
-from batches.views import batches, documents, downloads, health, new_batch, sessions
+from batches.views import batches, documents, downloads, health, new_batch, sessions, webhooks
 
 
 class PublicId(StringConverter):
@@ -40,6 +40,7 @@ pages: list[URLPattern | URLResolver] = [
     path("documents/<id:public_id>/live/", documents.document_live, name="document_live"),
     path("documents/<id:public_id>/reveal/", documents.document_reveal, name="document_reveal"),
     path("documents/<id:public_id>/v<version:number>.pdf", documents.document_pdf, name="document_pdf"),
+    path("webhooks/<slug:account>", webhooks.webhook, name="webhook"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
 ]

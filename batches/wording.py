@@ -107,11 +107,12 @@ WHAT_TO_DO: Mapping[str, str] = {
         "Correct the document and upload it with “Make new versions” chosen; the corrected one is billed once."
     ),
     FailureClass.DEADLINE_EXCEEDED: (
-        "Look the job up at the provider first: it may have finished and been billed. "
+        "It is still looked at now and then, and saved by itself if it finishes while the provider keeps it. "
+        "Look the job up there before anything else: it may have finished and been billed. "
         f"{_RENDER_AGAIN}, which may be billed in addition."
     ),
     FailureClass.JOB_NOT_FOUND: (
-        "The service does not know the job that it accepted. "
+        "The service does not know the job that it accepted; it is asked again now and then. "
         "Check that the account's key belongs to the same customer, then look the job up there."
     ),
     FailureClass.EXPIRED: (
@@ -171,6 +172,7 @@ EVENT_WORDS: Mapping[str, str] = {
     "submit_anew": "It was refused under this key, so it waits to be sent under another one.",
     "render_again": "The provider says twice that it could not render it and did not bill it; it is sent once more.",
     "deadline_exceeded": "We stopped waiting; the provider's job id is kept.",
+    "finished_late": "The provider has finished it after all.",
 }
 
 #: What a person can do about a held account.

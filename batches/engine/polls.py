@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from batches.conf import EngineConf
-from batches.engine import durations, expectations, polling
+from batches.engine import durations, expectations, polling, wakeups
 from batches.engine.changes import Change, Follow, FollowStep
 from batches.engine.claims import Claim
 from batches.engine.expectations import PollPlan, Sample
@@ -23,6 +23,10 @@ from batches.models import JobState, ProviderAccount
 
 #: A plan whose first read moved by more than this share is worth timing the waiting jobs anew.
 MOVED_SHARE = 0.1
+#: What an event tells of happened this shortly before it, as far as learning goes.
+WOKEN_WITHIN_SECONDS = 1.0
+#: Events that came while their job was being submitted or read.
+EARLY_MOST = 500
 
 
 class Learned:
@@ -76,9 +80,13 @@ class Polls:
         self._order = itertools.count()
         self._waiting: dict[int, tuple[datetime, Claim]] = {}
         self._pioneers: dict[int, set[int]] = defaultdict(set)
+        self._early: dict[tuple[int, str], datetime] = {}
         self._learned: dict[int, Learned] = defaultdict(Learned)
 
     def schedule(self, claim: Claim, due_at: datetime) -> None:
+        if self._early and claim.submission is not None and claim.submission.provider_job_id is not None:
+            told_at = self._early.pop((claim.account_id, claim.submission.provider_job_id), due_at)
+            due_at = min(due_at, told_at)
         self._waiting[claim.job_id] = (due_at, claim)
         heapq.heappush(self._heap, (due_at, next(self._order), claim.job_id))
 
@@ -86,8 +94,30 @@ class Polls:
         """Something happened to it: read it now. False when it does not wait for a read here."""
         if job_id not in self._waiting:
             return False
-        self.schedule(self._waiting[job_id][1], now)
+        claim = self._waiting[job_id][1]
+        # An event comes when something happens: what happened lies between just before it and the read.
+        before = now - timedelta(seconds=WOKEN_WITHIN_SECONDS)
+        if claim.unfinished_at is None or claim.unfinished_at < before:
+            claim = replace(claim, unfinished_at=before)
+        self.schedule(claim, now)
         return True
+
+    def wake_all(self, told: Sequence[tuple[int, str]], now: datetime) -> None:
+        """Events named these jobs, by account and provider job id. What is not waiting yet is read as soon as it is."""
+        if not told:
+            return
+        waiting = {
+            (claim.account_id, claim.submission.provider_job_id): job_id
+            for job_id, (_due_at, claim) in self._waiting.items()
+            if claim.submission is not None
+        }
+        for key in told:
+            if key in waiting:
+                self.wake(waiting[key], now)
+            else:
+                self._early[key] = now
+        while len(self._early) > EARLY_MOST:
+            del self._early[next(iter(self._early))]
 
     def forget(self, job_id: int) -> None:
         """The pump no longer holds it."""
@@ -160,7 +190,7 @@ class Polls:
         if learned.is_news():
             self._replan(claim.account_id, now)
 
-    def learn_if_due(self, now: datetime, account_ids: Sequence[int]) -> None:
+    def learn_if_due(self, now: datetime, account_ids: Sequence[int], *, told: Sequence[int] = ()) -> None:
         """Read what all pumps have recorded since the last look: one small query per account and few seconds."""
         for account_id in account_ids:
             learned = self._learned[account_id]
@@ -168,10 +198,13 @@ class Polls:
                 continue
             learned.read_at = now + timedelta(seconds=self._conf.learn_seconds)
             rows = durations.latest(account_id, after_id=learned.last_row)
+            woken = account_id in told and wakeups.prove_reliable(account_id)
+            is_new = woken is not learned.woken
+            learned.woken = woken
             for row_id, submission_id, sample in rows:
                 learned.last_row = row_id
                 learned.add(submission_id, sample)
-            if rows:
+            if rows or is_new:
                 self._replan(account_id, now)
 
     def _replan(self, account_id: int, now: datetime) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.db import InterfaceError, OperationalError, connection
 
@@ -24,6 +25,7 @@ from batches.engine import (
     claims,
     collection,
     health,
+    latewatch,
     links,
     outliers,
     pacing,
@@ -43,6 +45,7 @@ from batches.engine.outbox import Outbox
 from batches.engine.pdfcheck import PdfChecker
 from batches.engine.polls import Polls
 from batches.engine.threads import Threads
+from batches.engine.wakeups import Wakeups
 from batches.models import AccountHealth, HoldReason, JobState, Lane, ProviderAccount, PumpSlot
 from batches.storage import ArtifactStore
 
@@ -98,6 +101,10 @@ class Pump:
         self._outbox = Outbox(self.conf)
         self._crowded: set[int] = set()
         self._saved: set[int] = set()  # versions, until their batches are looked at for odd ones
+        self._wakeups = Wakeups(self.conf)
+        self._watching: set[int] = set()
+        self._watched: list[steps.Watched] = []
+        self._watch_at = self.clock.now()
         self._probing: set[int] = set()
         self._probed: list[steps.Probed] = []
         self._claim_at = self._refresh_at = self._renew_at = self._busy_at = self.clock.now()
@@ -135,6 +142,7 @@ class Pump:
             self._learn,
             self._send_ready,
             self._start_polls,
+            self._watch_late,
         )
 
     def _with_database(self, *parts: Callable[[datetime], None]) -> None:
@@ -162,7 +170,7 @@ class Pump:
     def _is_over(self, now: datetime) -> bool:
         if self.stopping() or now >= self._ends_at:
             return True
-        if self._held or len(self._outbox) or self._probing:
+        if self._held or len(self._outbox) or self._probing or self._watching:
             self._busy_at = now
         return now >= self._busy_at + timedelta(seconds=self.conf.pump_idle_seconds)
 
@@ -370,8 +378,23 @@ class Pump:
     # --- status reads and downloads ---
 
     def _learn(self, now: datetime) -> None:
+        told = [pk for pk, account in self._accounts.items() if account.webhook_secret]
+        self._polls.wake_all(self._wakeups.news(now, told), now)
         busy = {claim.account_id for claim in self._held.values()} if len(self._accounts) > 1 else self._accounts.keys()
-        self._polls.learn_if_due(now, [account_id for account_id in busy if self._held])
+        self._polls.learn_if_due(now, [account_id for account_id in busy if self._held], told=told)
+
+    def _watch_late(self, now: datetime) -> None:
+        while self._watched:
+            latewatch.settle(self._watched[0], now=now)
+            self._watching.discard(self._watched.pop(0).watch.submission_id)
+        if now < self._watch_at or self._threads.halt.is_set():
+            return
+        self._watch_at = now + timedelta(seconds=self.conf.watch_look_seconds)
+        for account in list(self._accounts.values()):
+            for watch in latewatch.claim_due(account, self._poll_slots, most=self.conf.watch_reads_most, now=now):
+                self._watching.add(watch.submission_id)
+                look = partial(steps.look_late, watch, self.providers.of(account), self.clock, self._threads.halt)
+                self._threads.start(self._threads.poll, look)
 
     def _start_polls(self, now: datetime) -> None:
         for account_id, waiting in self._polls.due(now + POLL_GATHER).items():
@@ -419,6 +442,9 @@ class Pump:
         """One step's result becomes one change, or the next step."""
         if isinstance(result, steps.Probed):
             self._probed.append(result)
+            return
+        if isinstance(result, steps.Watched):
+            self._watched.append(result)
             return
         claim = result.claim
         self._busy.discard(claim.job_id)
@@ -525,11 +551,11 @@ class Pump:
         """Wait for what is under way, write it, and give back the rest so that another pump goes on at once."""
         self._threads.halt.set()
         give_up_at = self.clock.now() + timedelta(seconds=self.conf.read_timeout + self.conf.connect_timeout)
-        while self.clock.now() < give_up_at and (self._busy or self._probing):
+        while self.clock.now() < give_up_at and (self._busy or self._probing or self._watching):
             self.clock.wait(self._threads.wake, 0.1)
             self._threads.wake.clear()
             self._take_results(self.clock.now())
-            self._with_database(self._flush, self._settle_probes, self._renew_if_due)
+            self._with_database(self._flush, self._settle_probes, self._watch_late, self._renew_if_due)
         self._with_database(self._give_back)
 
     def _give_back(self, now: datetime) -> None:

@@ -107,7 +107,28 @@ class Probed:
     balance: Decimal | None = None
 
 
-Result = JobResult | Probed
+@dataclass(frozen=True)
+class Watch:
+    """One late status read that this pump alone makes (`latewatch.py`), in its slot."""
+
+    submission_id: int
+    job_id: int
+    account_id: int
+    provider_job_id: str
+    business_id: str
+    slot: datetime
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What it brought: a status, an error, or nothing, when the pump ended first."""
+
+    watch: Watch
+    status: JobStatus | None = None
+    error: errors.ProviderError | None = None
+
+
+Result = JobResult | Probed | Watched
 
 
 def guarded(claim: Claim, step: Callable[..., Result], *given: object) -> Result:
@@ -204,3 +225,16 @@ def probe(account_id: int, provider: Provider, *, now: datetime) -> Probed:
     except Exception:
         log.exception("the probe of account %s failed", account_id)
         return Probed(account_id, errors.ContractBroken("An internal error stopped the probe; the log has the trace."))
+
+
+def look_late(watch: Watch, provider: Provider, clock: Clock, halt: threading.Event) -> Watched:
+    """One read of a job that nobody waits for. What goes wrong costs nothing: the next has its time already."""
+    if clock.wait(halt, (watch.slot - clock.now()).total_seconds()):
+        return Watched(watch)
+    try:
+        return Watched(watch, status=provider.fetch_status(watch.provider_job_id, now=clock.now()))
+    except errors.ProviderError as error:
+        return Watched(watch, error=error)
+    except Exception:
+        log.exception("the late read of job %s failed", watch.job_id)
+        return Watched(watch)

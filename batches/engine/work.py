@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
-from batches.engine import claims, slots, turns
+from batches.engine import claims, latewatch, slots, turns
 from batches.models import AccountHealth, Job, JobState, ProviderAccount
 
 #: Due jobs that are worth a further pump.
@@ -21,7 +21,7 @@ def pumps_wanted(*, now: datetime) -> int:
     due = len(_due(now).values_list("pk", flat=True)[: JOBS_PER_PUMP * free])
     probes = ProviderAccount.objects.filter(health=AccountHealth.HELD, archived_at=None, probe_at__lte=now)
     if not due:
-        return 1 if probes.exists() else 0
+        return 1 if probes.exists() or latewatch.is_due(now=now) else 0
     return min(free, 1 + due // JOBS_PER_PUMP)
 
 

@@ -1,0 +1,185 @@
+"""The late watch: jobs that nobody waits for any more are still read, slowly, while the provider keeps their result.
+
+A submission that was given up on with a provider job id (past the deadline, or failed) may have been finished and
+billed after all. Its due read is claimed by a guarded UPDATE that names the next one, so that two pumps never make the
+same and a killed one loses nothing. What is found goes through `transitions` with the state and token that were read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from batches.conf import ENGINE
+from batches.engine import alerts, health, pacing, polling, transitions
+from batches.engine.blocks import Blocks
+from batches.engine.changes import Change
+from batches.engine.steps import Watch, Watched
+from batches.engine.transitions import Move
+from batches.models import (
+    AlertKind,
+    Exchange,
+    HoldReason,
+    Job,
+    JobState,
+    Lane,
+    ProviderAccount,
+    Submission,
+    SubmissionOutcome,
+)
+from batches.providers import errors
+from batches.providers.base import ExchangeFacts, JobPhase, JobStatus
+
+#: Given up on, with something that may still come of it.
+WATCHED_STATES = frozenset({JobState.DEADLINE_EXCEEDED, JobState.FAILED})
+#: States of the job that a late success may take it out of, while no other submission is open.
+RESCUED_STATES = frozenset({JobState.DEADLINE_EXCEEDED, JobState.FAILED, JobState.PENDING})
+
+
+def begun(change: Change) -> Change:
+    """The change, with the watch that it begins: its submission is given up on with an id."""
+    known, move = change.claim.submission, change.move
+    if known is None or move is None or known.provider_job_id is None or known.accepted_at is None:
+        return change
+    closes_failed = change.submission_fields.get("outcome") == SubmissionOutcome.RENDER_FAILED
+    if move.to_state not in WATCHED_STATES and not closes_failed:
+        return change
+    # The provider's retention begins when its job ends, and a job past its deadline has not been seen to end.
+    from_at = change.at if move.to_state is JobState.DEADLINE_EXCEEDED else known.accepted_at
+    until = from_at + timedelta(seconds=ENGINE.link_lifetime_seconds)
+    if until <= change.at:
+        return change
+    fields = {"watch_at": change.at + timedelta(seconds=ENGINE.watch_first_seconds), "watch_until": until}
+    return replace(change, submission_id=known.id, submission_fields={**change.submission_fields, **fields})
+
+
+def is_due(*, now: datetime) -> bool:
+    return Submission.objects.filter(watch_at__lte=now).exists()
+
+
+def claim_due(account: ProviderAccount, slots: Blocks, *, now: datetime, most: int) -> list[Watch]:
+    """Up to `most` due reads of the account that there is a slot for, each taken by naming its next one."""
+    waiting = Submission.objects.filter(account=account, watch_at__lte=now)
+    wanted = len(waiting.values_list("pk", flat=True)[:most])
+    if not wanted:
+        return []
+    free = list(slots.take(account.pk, pacing.poll_limits(account), wanted=wanted, now=now).slots)
+    due = (
+        waiting.select_related("job__version__document")
+        .defer("body_inline", "job__version__input_inline")
+        .order_by("watch_at")[: len(free)]
+    )
+    taken: list[Watch] = []
+    for row in due:
+        mine = Submission.objects.filter(pk=row.pk, watch_at=row.watch_at)
+        if not mine.update(watch_at=_next(row, now)):
+            continue  # another pump's
+        assert row.provider_job_id is not None
+        business_id = row.job.version.document.business_id
+        taken.append(Watch(row.pk, row.job_id, account.pk, row.provider_job_id, business_id, free[len(taken)]))
+    return taken
+
+
+def _next(row: Submission, now: datetime) -> datetime | None:
+    """Further apart with time; none after the provider's retention."""
+    assert row.watch_until is not None
+    if now >= row.watch_until:
+        return None
+    waited = (now - (row.accepted_at or row.first_sent_at)).total_seconds() * ENGINE.watch_share
+    seconds = min(max(waited, ENGINE.watch_first_seconds), ENGINE.watch_most_seconds)
+    return min(now + timedelta(seconds=seconds), row.watch_until)
+
+
+def settle(watched: Watched, *, now: datetime) -> None:
+    """Write what a read brought. A read that failed proves nothing, and one that says “not finished” little."""
+    status, error = watched.status, watched.error
+    if isinstance(error, errors.Unauthorized):
+        health.hold(watched.watch.account_id, reason=HoldReason.AUTH, words=error.words, now=now)
+    elif isinstance(error, errors.RateLimited):
+        wait = timedelta(seconds=min(error.retry_after or 5.0, ENGINE.retry_after_most_seconds))
+        pacing.cool_down(watched.watch.account_id, Lane.POLL, now + wait)
+    with transaction.atomic():
+        exchange = status.exchange if status else error.exchange if error else None
+        if exchange is not None:
+            _record(watched.watch, exchange)
+        if status is None:
+            return
+        job = Job.objects.get(pk=watched.watch.job_id)
+        if status.phase is JobPhase.SUCCEEDED:
+            _succeeded(watched.watch, job, status, now=now)
+        elif job.state == JobState.DEADLINE_EXCEEDED:
+            word = status.status_word[:100]
+            Job.objects.filter(pk=job.pk, state=job.state).update(provider_status=word, provider_status_at=now)
+
+
+def _record(watch: Watch, facts: ExchangeFacts) -> None:
+    Exchange.objects.create(
+        account_id=watch.account_id,
+        job_id=watch.job_id,
+        submission_id=watch.submission_id,
+        kind=facts.kind,
+        at=facts.started_at,
+        duration_ms=max(0, facts.duration_ms),
+        status=facts.status,
+        error_class=facts.error_class[:40],
+        request=dict(facts.request),
+        response=dict(facts.response),
+    )
+
+
+def _succeeded(watch: Watch, job: Job, status: JobStatus, *, now: datetime) -> None:
+    """Finished after all: it is fetched, or it is one too many."""
+    row = Submission.objects.defer("body_inline").get(pk=watch.submission_id)
+    if row.watch_until is None or row.outcome in (SubmissionOutcome.DELIVERED, SubmissionOutcome.SURPLUS):
+        return
+    if job.state == JobState.SAVED:
+        _surplus(watch, job, row, now=now)
+        return
+    others = Submission.objects.filter(job_id=job.pk, outcome=SubmissionOutcome.OPEN).exclude(pk=row.pk)
+    if job.state not in RESCUED_STATES or others.exists():
+        return  # another submission is under way; whichever is stored first wins
+    rescue = Move(
+        job.pk,
+        job.fencing_token,
+        JobState(job.state),
+        JobState.RENDERED,
+        reason="finished_late",
+        words=f"The provider finished submission {row.sequence} after we had stopped waiting for it.",
+        fields={
+            "due_at": now,
+            "fetch_count": 0,
+            "provider_status": status.status_word[:100],
+            "provider_status_at": now,
+            # Whoever was about to send it again holds a token that is no longer good.
+            "fencing_token": job.fencing_token + 1,
+            "lease_owner": None,
+            "lease_until": None,
+        },
+    )
+    try:
+        with transaction.atomic():
+            if transitions.move_many([rescue], now=now):
+                _update(row, outcome=SubmissionOutcome.OPEN, closed_at=None, failed_at=None, **_found(status))
+    except IntegrityError:
+        return  # another submission was opened at this very moment; the next read looks again
+
+
+def _found(status: JobStatus) -> dict[str, Any]:
+    return {"result": polling.result_facts(status.result, status.warnings), "watch_at": None}
+
+
+def _surplus(watch: Watch, job: Job, row: Submission, *, now: datetime) -> None:
+    words = (
+        f"Submission {row.sequence} ({watch.provider_job_id}) was finished too, after another one's PDF had been "
+        "stored. Both may be billed; the stored PDF stays. Compare them at the provider."
+    )
+    _update(row, outcome=SubmissionOutcome.SURPLUS, closed_at=now, watch_at=None)
+    alerts.open_for_job(job.pk, AlertKind.SURPLUS, f"{watch.business_id}: {words}", now=now)
+    transitions.record_ignored(job.pk, JobState(job.state), reason="surplus", words=words, now=now)
+
+
+def _update(row: Submission, **fields: Any) -> None:
+    Submission.objects.filter(pk=row.pk).update(**fields)

@@ -1,0 +1,162 @@
+"""Webhook events as wake-up calls: they make a status read due, and change nothing else.
+
+So neither their order nor their number matters, and one that says a lie costs one read. Every pump looks at the newest
+events, since only the pump that holds a job can wake it in memory; whoever comes first settles the rows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Exists, Max, OuterRef
+
+from batches.conf import EngineConf
+from batches.models import Duration, Job, JobState, Submission, WebhookEvent, WebhookOutcome
+
+#: How long an id that is missing from the order may still turn up: a slower transaction took it and commits later.
+LATE_COMMIT = timedelta(seconds=3)
+GAPS_EVERY = timedelta(seconds=1)
+#: Looked at again in memory until its job is known: an event may overtake the answer to its submission.
+UNMATCHED_FOR = timedelta(minutes=10)
+UNMATCHED_MOST = 500
+UNMATCHED_EVERY = timedelta(seconds=5)
+#: Webhooks are trusted to come when so many of the newest completions, and this share of them, were told of.
+TRUST_LEAST = 20
+TRUST_MOST = 100
+TRUST_SHARE = 0.95
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a pump needs of one row."""
+
+    id: int
+    account_id: int
+    provider_job_id: str
+    is_settled: bool
+
+
+class Wakeups:
+    """One pump's view of the events."""
+
+    def __init__(self, conf: EngineConf) -> None:
+        self._conf = conf
+        self._next_at: datetime | None = None
+        self._floor: int | None = None
+        self._gaps_at: datetime | None = None
+        self._highest: deque[tuple[datetime, int]] = deque()
+        self._handled: set[int] = set()
+        self._unmatched: dict[int, tuple[Event, datetime]] = {}
+        self._unmatched_at: datetime | None = None
+
+    def news(self, now: datetime, account_ids: Sequence[int]) -> list[tuple[int, str]]:
+        """Account and provider job id of each event that arrived since the last look; settles their rows.
+
+        `account_ids` are those that have webhooks; without one nothing is asked.
+        """
+        if not account_ids or (self._next_at is not None and now < self._next_at):
+            return []
+        self._next_at = now + timedelta(seconds=self._conf.events_seconds)
+        if self._floor is None:
+            highest = WebhookEvent.objects.aggregate(highest=Max("id"))["highest"] or 0
+            self._floor = max(0, highest - self._conf.events_behind)
+        events = [event for event in self._read(now) if event.id not in self._handled]
+        self._move_floor(now)
+        self._handled |= {event.id for event in events}
+        waiting = [event for event in events if not event.is_settled]
+        if waiting:
+            for event in settle(waiting, now=now):
+                self._unmatched[event.id] = (event, now)
+        self._match_again(now)
+        return [(event.account_id, event.provider_job_id) for event in events if event.provider_job_id]
+
+    def _read(self, now: datetime) -> list[Event]:
+        """What is newer than all that was seen; now and then also what turned up late among it."""
+        since = max(self._handled, default=self._floor or 0)
+        if self._gaps_at is None or now >= self._gaps_at:
+            self._gaps_at = now + GAPS_EVERY
+            since = self._floor or 0
+        rows = WebhookEvent.objects.filter(id__gt=since).order_by("id")
+        return [
+            Event(pk, account_id, provider_job_id, processed_at is not None)
+            for pk, account_id, provider_job_id, processed_at in rows.values_list(
+                "id", "account_id", "provider_job_id", "processed_at"
+            )[: self._conf.events_most]
+        ]
+
+    def _move_floor(self, now: datetime) -> None:
+        if self._handled:
+            self._highest.append((now, max(self._handled)))
+        while self._highest and self._highest[0][0] <= now - LATE_COMMIT:
+            self._floor = max(self._floor or 0, self._highest.popleft()[1])
+        self._handled = {pk for pk in self._handled if pk > (self._floor or 0)}
+
+    def _match_again(self, now: datetime) -> None:
+        if not self._unmatched or (self._unmatched_at is not None and now < self._unmatched_at):
+            return
+        self._unmatched_at = now + UNMATCHED_EVERY
+        recent = [(event, at) for event, at in self._unmatched.values() if at > now - UNMATCHED_FOR]
+        still = {event.id for event in settle([event for event, _at in recent], now=now)}
+        kept = [(event, at) for event, at in recent if event.id in still][-UNMATCHED_MOST:]
+        self._unmatched = {event.id: (event, at) for event, at in kept}
+
+
+def settle(events: Sequence[Event], *, now: datetime) -> list[Event]:
+    """Make the read of each event's job due now, and say on its row what it did. Returns those without a job."""
+    named = [event for event in events if event.provider_job_id]
+    rows = Submission.objects.filter(
+        account_id__in={event.account_id for event in named},
+        provider_job_id__in={event.provider_job_id for event in named},
+    )
+    known = {
+        (account_id, provider_job_id): (pk, job_id, state, watch_at)
+        for pk, account_id, provider_job_id, job_id, state, watch_at in rows.values_list(
+            "pk", "account_id", "provider_job_id", "job_id", "job__state", "watch_at"
+        )
+    }
+    jobs, watches, outcomes, unmatched = set(), set(), {}, []
+    for event in events:
+        match = known.get((event.account_id, event.provider_job_id))
+        if match is None:
+            outcomes[event.id] = WebhookOutcome.UNMATCHED if event.provider_job_id else WebhookOutcome.IGNORED
+            unmatched += [event] if event.provider_job_id else []
+            continue
+        pk, job_id, state, watch_at = match
+        outcomes[event.id] = WebhookOutcome.WOKE
+        if watch_at is not None:
+            watches.add(pk)
+        elif state == JobState.ACCEPTED:
+            jobs.add(job_id)
+        else:
+            outcomes[event.id] = WebhookOutcome.IGNORED
+    if jobs:
+        # Also where a pump holds it: should that one end before it looks, the next finds it due.
+        Job.objects.filter(pk__in=jobs, state=JobState.ACCEPTED, due_at__gt=now).update(due_at=now)
+    if watches:
+        Submission.objects.filter(pk__in=watches, watch_at__gt=now).update(watch_at=now)
+    _mark(outcomes, now=now)
+    return unmatched
+
+
+def _mark(outcomes: dict[int, WebhookOutcome], *, now: datetime) -> None:
+    for outcome in set(outcomes.values()):
+        mine = [pk for pk, each in outcomes.items() if each is outcome]
+        WebhookEvent.objects.filter(pk__in=mine).exclude(outcome=WebhookOutcome.WOKE).update(
+            outcome=outcome, processed_at=now
+        )
+
+
+def prove_reliable(account_id: int) -> bool:
+    """Whether nearly all of the newest completions were told of before they were seen to be saved."""
+    told = WebhookEvent.objects.filter(
+        account_id=OuterRef("account_id"),
+        provider_job_id=OuterRef("submission__provider_job_id"),
+        received_at__lte=OuterRef("at"),
+    )
+    newest = Duration.objects.filter(account_id=account_id, outcome=JobState.SAVED).order_by("-id")
+    seen: Iterable[bool] = newest.annotate(told=Exists(told)).values_list("told", flat=True)[:TRUST_MOST]
+    shares = list(seen)
+    return len(shares) >= TRUST_LEAST and sum(shares) >= TRUST_SHARE * len(shares)

@@ -1,0 +1,171 @@
+"""What was given up on is read on, slowly: a late success is saved, a second one is surplus, and each watch ends."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+import pytest
+
+from batches.conf import ENGINE
+from batches.engine import latewatch, slots, work
+from batches.engine.blocks import Blocks
+from batches.models import Alert, Artifact, HoldReason, Job, Lane, Submission
+from batches.providers import errors
+from batches.selectors import in_flight_count
+from tests import factories
+from tests.engine.simulated import Complete, Fail, Refuse, SimulatedJob, Word, pdf
+from tests.scenarios.world import World
+
+FIRST = ENGINE.watch_first_seconds
+
+
+def given_up(world: World, name: str = "INV-1") -> Submission:
+    """Past its deadline, and still “processing” there."""
+    world.provider.script(name, status=itertools.repeat(Word("processing")))
+    world.hand_over(name)
+    world.run_to_the_end()
+    assert world.states()[name] == "deadline_exceeded"
+    return world.job(name).submissions.get()
+
+
+def test_a_job_that_finishes_after_its_deadline_is_saved_and_its_alert_closes(world: World) -> None:
+    row = given_up(world)
+    assert row.watch_at is not None
+    assert world.open_alerts() == ["deadline_exceeded"]
+    reads = len(world.provider.reads)
+    world.run_for(FIRST / 2)
+    assert len(world.provider.reads) == reads, "slowly"
+    world.provider.script("INV-1", status=[Word("processing"), Complete()])
+    world.clock.advance(FIRST)
+    world.run_until(lambda: world.states() == {"INV-1": "saved"}, within=3600)
+    world.assert_saved(["INV-1"])
+    assert world.open_alerts() == []
+    row.refresh_from_db()
+    assert (row.outcome, row.watch_at) == ("delivered", None)
+    assert "finished_late" in world.reasons("INV-1")
+    assert len(world.provider.arrivals) == 1
+
+
+def test_a_due_watch_wants_a_pump_although_nothing_else_is_due(world: World) -> None:
+    given_up(world)
+    slots.ensure(1)
+    assert work.pumps_wanted(now=world.clock.now()) == 0
+    world.clock.advance(FIRST + 60)
+    assert work.pumps_wanted(now=world.clock.now()) == 1
+    assert in_flight_count(world.account) == 0, "a late watch is not in progress"
+
+
+def test_a_failure_that_turns_into_success_is_fetched(world: World) -> None:
+    world.provider.script("INV-1", status=[Fail("font_missing", "A font is missing.")])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    assert world.states() == {"INV-1": "failed"}
+    world.clock.advance(FIRST + 60)
+    world.run_until(lambda: world.states() == {"INV-1": "saved"}, within=60)
+    world.assert_saved(["INV-1"])
+
+
+def test_a_second_success_is_surplus_and_the_stored_file_is_untouched(world: World) -> None:
+    """The first submission was closed as failed; another one was made and saved; then the first one is finished too."""
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    job = world.job("INV-1")
+    artifact = Artifact.objects.get()
+    extra = factories.make_submission(
+        job=job,
+        provider_job_id="pdf_extra",
+        accepted_at=world.clock.now(),
+        in_doubt=False,
+        outcome="render_failed",
+        closed_at=world.clock.now(),
+        watch_at=world.clock.now(),
+        watch_until=world.clock.now() + timedelta(hours=1),
+    )
+    world.provider.jobs["pdf_extra"] = SimulatedJob("pdf_extra", "INV-1", "k", "d", world.clock.now(), read_count=5)
+    world.run_for(10)
+    extra.refresh_from_db()
+    assert (extra.outcome, extra.watch_at) == ("surplus", None)
+    assert world.open_alerts() == ["surplus"]
+    assert "billed" in Alert.objects.get(closed_at=None).words
+    assert world.stored("INV-1") == pdf("INV-1")
+    assert Artifact.objects.get().stored_at == artifact.stored_at
+    assert world.states() == {"INV-1": "saved"}
+
+
+def test_while_another_submission_is_under_way_the_late_one_waits(world: World) -> None:
+    job = factories.make_accepted_job(batch=factories.make_batch(workspace=world.workspace, account=world.account))
+    Job.objects.filter(pk=job.pk).update(due_at=world.clock.now() + timedelta(hours=2))
+    closed = factories.make_submission(
+        job=job,
+        provider_job_id="pdf_old",
+        accepted_at=world.clock.now(),
+        in_doubt=False,
+        outcome="render_failed",
+        closed_at=world.clock.now(),
+        watch_at=world.clock.now(),
+        watch_until=world.clock.now() + timedelta(hours=1),
+    )
+    world.provider.jobs["pdf_old"] = SimulatedJob("pdf_old", "x", "k", "d", world.clock.now(), read_count=5)
+    world.run_for(10)
+    job.refresh_from_db()
+    closed.refresh_from_db()
+    assert (job.state, closed.outcome) == ("accepted", "render_failed")
+    assert closed.watch_at is not None, "it is looked at again"
+
+
+def test_a_watch_ends_with_the_providers_retention_and_its_reads_grow_apart(world: World) -> None:
+    row = given_up(world)
+    reads = len(world.provider.reads)
+    for _ in range(200):
+        row.refresh_from_db()
+        if row.watch_at is None:
+            break
+        world.clock.advance(max(0.0, (row.watch_at - world.clock.now()).total_seconds()))
+        world.run_for(1)
+    assert row.watch_at is None
+    assert 15 < len(world.provider.reads) - reads < 60
+    assert world.states() == {"INV-1": "deadline_exceeded"}
+    assert world.job("INV-1").failure_class == "deadline_exceeded"
+
+
+def test_two_pumps_never_make_the_same_late_read(world: World) -> None:
+    given_up(world)
+    world.clock.advance(FIRST + 60)
+    now = world.clock.now()
+    account = world.account_now()
+    first = latewatch.claim_due(account, Blocks(Lane.POLL, ENGINE), now=now, most=5)
+    second = latewatch.claim_due(account, Blocks(Lane.POLL, ENGINE), now=now, most=5)
+    assert (len(first), len(second)) == (1, 0)
+
+
+def test_a_job_that_was_not_found_is_watched_too_with_its_id(world: World) -> None:
+    world.provider.script("INV-1", status=itertools.repeat(Refuse(errors.NotFound)))
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    assert world.failures() == {"INV-1": "job_not_found"}
+    world.provider.script("INV-1", status=[Complete()])
+    world.clock.advance(FIRST + 60)
+    world.run_until(lambda: world.states() == {"INV-1": "saved"}, within=60)
+    assert len(world.provider.arrivals) == 1
+
+
+def test_a_refused_key_on_a_late_read_holds_the_account(world: World) -> None:
+    given_up(world)
+    world.provider.key_is_good = False
+    world.clock.advance(FIRST + 60)
+    world.run_for(10)
+    assert world.account_now().hold_reason == HoldReason.AUTH
+    assert world.states() == {"INV-1": "deadline_exceeded"}
+
+
+@pytest.mark.parametrize("kind", [errors.AnswerLost, errors.ServerFault, errors.ContractBroken, errors.NotFound])
+def test_a_late_read_that_fails_proves_nothing(world: World, kind: type[errors.ProviderError]) -> None:
+    row = given_up(world)
+    world.provider.script("INV-1", status=[Refuse(kind)])
+    world.clock.advance(FIRST + 60)
+    world.run_for(10)
+    row.refresh_from_db()
+    assert world.states() == {"INV-1": "deadline_exceeded"}
+    assert row.watch_at is not None
+    assert row.watch_at > world.clock.now()
