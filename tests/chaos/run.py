@@ -35,8 +35,9 @@ LOOK_SECONDS = 0.2
 FROZEN_SECONDS = 18.0
 #: What died may need this long until its last child is gone.
 ORPHAN_PATIENCE = 10.0
-#: After the last blow, everything has to end within the deadline of a document and this.
-PATIENCE_SECONDS = 240.0
+#: After the last blow, all has to end within the deadline of a document and this. Long, since what was in doubt at
+#: many kills waits for the account's budget of repeats: one in ten seconds when nothing new is sent.
+PATIENCE_SECONDS = 1800.0
 
 
 @dataclasses.dataclass(frozen=True)
