@@ -180,6 +180,8 @@ def judge_error(claim: Claim, error: errors.ProviderError, context: PollContext)
     seen: dict[str, Any] = {"poll_count": claim.poll_count + 1}
     exchanges = ((error.exchange, claim.submission.id),) if error.exchange else ()
     effect = breaker.failed(context.account, error)
+    if isinstance(error, errors.InsufficientCredit):
+        effect = AccountEffect(hold=HoldReason.CREDIT, words=error.words)
     wait = timedelta(seconds=error.retry_after or 0)
     if isinstance(error, errors.Unauthorized):
         effect = AccountEffect(hold=HoldReason.AUTH, words=error.words)

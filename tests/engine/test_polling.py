@@ -260,6 +260,12 @@ def test_a_refused_key_holds_the_account_and_never_ends_a_job() -> None:
     assert change.effect.hold is HoldReason.AUTH
 
 
+def test_an_empty_wallet_holds_the_account_also_when_a_read_says_so_and_reading_goes_on() -> None:
+    change = polling.judge_error(accepted(), errors.InsufficientCredit("No funds."), context())
+    _goes_on(change)
+    assert (change.effect.hold, change.effect.words) == (HoldReason.CREDIT, "No funds.")
+
+
 @pytest.mark.parametrize(
     ("health", "reason", "ends"),
     [

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -450,6 +451,33 @@ def test_a_refused_download_speaks_of_the_link(
     with pytest.raises(ProviderError) as caught:
         fetch(provider, io.BytesIO())
     assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("wallet", "balance"),
+    [
+        ({"balanceMillicents": 500000}, "500000"),
+        ({"balance_millicents": -3}, "-3"),
+        ({"balanceMillicents": 0}, "0"),
+        ({"balanceMillicents": "12.5"}, "12.5"),
+        ({"balanceMillicents": 0.1}, "0.1"),
+        ({"balanceMillicents": True}, None),
+        ({"balanceMillicents": "plenty"}, None),
+        ({"balanceMillicents": "NaN"}, None),
+        ({"balanceMillicents": "Infinity"}, None),
+        ({"balanceMillicents": 10**15}, None),
+        ({"balanceMillicents": None}, None),
+        ({"balanceMillicents": [1]}, None),
+        ({}, None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_a_balance_is_read_as_it_stands_or_not_at_all(
+    provider: RelayPDF, double: RelayPDFDouble, wallet: Any, balance: str | None
+) -> None:
+    double.answer("account", 200, {"plan": "free", "wallet": wallet})
+    assert provider.check_account(now=NOW).balance == (None if balance is None else Decimal(balance))
 
 
 @pytest.mark.parametrize(("status", "body"), [(200, {"ok": True}), (204, None), (200, b""), (202, None)])
