@@ -1,0 +1,275 @@
+"""Everybody but the pumps: the doorbell, the sweep, people, and whoever breaks things. Each is one task."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from typing import TYPE_CHECKING
+
+from django.db import IntegrityError
+
+from batches.engine import health, sweep, work
+from batches.storage import StoreError
+from batches.models import Batch, HoldReason, ProviderAccount, WebhookEvent
+from tests.simulation.remote import RemoteJob
+from tests.simulation.scheduler import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.world import World
+
+
+def set_up(world: World) -> None:
+    """Let everybody begin."""
+
+    def begin(name: str, act: Callable[[World, random.Random], None], *, after: float = 0.0) -> None:
+        dice = random.Random(f"{name} {world.plan.seed}")
+        world.scheduler.spawn(Process(name), lambda: act(world, dice), after=after)
+
+    begin("uploads", _uploads)
+    begin("doorbell", _doorbell, after=0.1)
+    begin("sweep", _sweep, after=30)
+    begin("operator", _operator, after=5)
+    for name, act in ACTORS.items():
+        if world.plan.has(name):
+            begin(name, act)
+
+
+def _while_troubled(world: World, dice: random.Random, low: float, high: float) -> bool:
+    """Wait a while; false once the trouble is over."""
+    world.scheduler.sleep(dice.uniform(low, high))
+    return not world.is_calm
+
+
+# --- the house itself ---
+
+
+def _uploads(world: World, dice: random.Random) -> None:
+    """The batches are handed over one after the other; a later one may name documents of an earlier one again."""
+    for number, count in enumerate(world.plan.documents):
+        if number:
+            world.scheduler.sleep(dice.uniform(0, world.plan.trouble_seconds / 2))
+        known = list(world.contents)
+        names = [f"INV-{len(known) + index + 1}" for index in range(count)]
+        if known:
+            names += dice.sample(known, dice.randint(0, len(known)))
+        for name in names:
+            if name not in world.contents:
+                world.contents[name] = 1
+                if world.plan.has("invalid_documents") and dice.random() < 0.3:
+                    world.remote.invalid.add(f"{name}-1")
+            elif dice.random() < 0.3:
+                world.contents[name] += 1
+        rows = [{"id": name, "html": f"<h1>{name}-{world.contents[name]}</h1>"} for name in names]
+        while True:
+            try:
+                world.hand_over(rows)
+            except StoreError:
+                world.scheduler.sleep(dice.uniform(5, 20))  # the person is told, and tries again
+            else:
+                break
+
+
+def _doorbell(world: World, dice: random.Random) -> None:
+    """Rings for as many pumps as would find work, as intake, pumps and the schedule do."""
+    while not world.is_closing:
+        if not world.cluster_is_off:
+            wanted = work.pumps_wanted(now=_now(world))
+            if wanted and not world.is_calm and world.plan.has("double_rings") and dice.random() < 0.3:
+                wanted *= 2
+            for _ in range(wanted):
+                world.start_pump()
+        world.scheduler.sleep(dice.uniform(0.5, 3))
+
+
+def _sweep(world: World, dice: random.Random) -> None:
+    while True:
+        if not world.cluster_is_off:
+            sweep_once(world)
+        world.scheduler.sleep(dice.uniform(50, 70))
+
+
+def sweep_once(world: World) -> None:
+    sweep.sweep(world.store, now=_now(world))
+
+
+def _operator(world: World, dice: random.Random) -> None:
+    """Ends the holds that only a person can end: slowly in the trouble, at once afterwards."""
+    while True:
+        world.scheduler.sleep(5 if world.is_calm else dice.uniform(10, 120))
+        account = ProviderAccount.objects.get()
+        if account.hold_reason in (HoldReason.AUTH, HoldReason.CREDIT, HoldReason.PERSON):
+            world.remote.key_is_good = True
+            if world.remote.credit is not None and world.remote.credit <= 0:
+                world.remote.credit = dice.choice((1, 5, 50))
+            world.trace("resumes", account.hold_reason)
+            health.resume(account.pk, now=_now(world))
+        if world.is_calm:
+            Batch.objects.exclude(paused_at=None).update(paused_at=None)
+
+
+def _now(world: World) -> object:
+    from datetime import timedelta
+
+    return world.scheduler.now() + timedelta(microseconds=world.clock_offset_us)
+
+
+# --- those who break things ---
+
+
+def _outages(world: World, dice: random.Random) -> None:
+    while _while_troubled(world, dice, 1, 60):
+        world.remote.outage = dice.choice(("refused", "silent", "5xx", "429", "402"))
+        world.trace("outage", world.remote.outage)
+        world.scheduler.sleep(dice.choice((2, 10, 40, 150)) * dice.random())
+        world.remote.outage = ""
+
+
+def _credit(world: World, dice: random.Random) -> None:
+    world.remote.credit = dice.randint(0, 3)
+
+
+def _key_refused(world: World, dice: random.Random) -> None:
+    while _while_troubled(world, dice, 1, 90):
+        world.trace("key refused")
+        world.remote.key_is_good = False
+
+
+def _store_full(world: World, dice: random.Random) -> None:
+    while _while_troubled(world, dice, 1, 60):
+        world.store.is_full = True
+        world.scheduler.sleep(dice.uniform(1, 60))
+        world.store.is_full = False
+
+
+def _store_errors(world: World, dice: random.Random) -> None:
+    while _while_troubled(world, dice, 5, 90):
+        world.store.is_away = True
+        world.scheduler.sleep(dice.uniform(1, 40))
+        world.store.is_away = False
+
+
+def _kills(world: World, dice: random.Random) -> None:
+    """kill -9 of one pump, wherever it stands."""
+    while _while_troubled(world, dice, 0.2, 20):
+        living = [process for process in world.pumps if process.alive and process.tasks]
+        if living:
+            process = dice.choice(living)
+            world.trace("kill -9", process)
+            world.scheduler.kill(process)
+
+
+def _suspensions(world: World, dice: random.Random) -> None:
+    """A pump stands still, often for longer than its leases, and goes on as if nothing had happened."""
+    while _while_troubled(world, dice, 0.5, 30):
+        living = [process for process in world.pumps if process.alive and process.tasks]
+        if living:
+            process, seconds = dice.choice(living), dice.choice((2, 14, 20, 45)) * dice.uniform(0.5, 1)
+            world.trace("suspends", process, seconds)
+            world.scheduler.suspend(process, seconds)
+
+
+def _cluster_off(world: World, dice: random.Random) -> None:
+    """Nothing of ours runs for a while."""
+    while _while_troubled(world, dice, 2, 60):
+        world.cluster_is_off = True
+        world.trace("cluster off")
+        for process in world.pumps:
+            if process.alive:
+                world.scheduler.kill(process)
+        world.scheduler.sleep(dice.choice((5, 40, 150)) * dice.random())
+        world.cluster_is_off = False
+
+
+def _graceful_stops(world: World, dice: random.Random) -> None:
+    while _while_troubled(world, dice, 1, 40):
+        world.stopping |= {process.name for process in world.pumps}
+        world.trace("stops")
+
+
+def _clock_jumps(world: World, dice: random.Random) -> None:
+    """The host's clock is set; who runs keeps its own, who starts later has the new one."""
+    back = 20.0
+    while _while_troubled(world, dice, 3, 60):
+        if dice.random() < 0.5 and back > 1:
+            step = dice.uniform(0.5, back / 2)
+            back -= step
+            world.clock_offset_us -= int(step * 1e6)
+        else:
+            world.clock_offset_us += int(dice.choice((2, 20, 60)) * dice.random() * 1e6)
+        world.trace("clock", world.clock_offset_us / 1e6)
+
+
+def _database_away(world: World, dice: random.Random) -> None:
+    while _while_troubled(world, dice, 2, 60):
+        world.trace("database away")
+        world.database_is_away = True
+        world.scheduler.sleep(dice.choice((0.5, 5, 30)) * dice.random())
+        world.database_is_away = False
+
+
+def _people(world: World, dice: random.Random) -> None:
+    """Pauses and holds, and takes both back."""
+    while _while_troubled(world, dice, 1, 30):
+        deed = dice.choice(("hold", "resume", "pause", "continue"))
+        world.trace(deed)
+        batches = list(Batch.objects.order_by("pk"))
+        if deed == "hold":
+            health.hold(world.account.pk, reason=HoldReason.PERSON, words="A person held it.", now=_now(world))
+        elif deed == "resume":
+            health.resume(world.account.pk, now=_now(world))
+        elif batches:
+            paused_at = _now(world) if deed == "pause" else None
+            Batch.objects.filter(pk=dice.choice(batches).pk).update(paused_at=paused_at)
+
+
+ACTORS: dict[str, Callable[[World, random.Random], None]] = {
+    "outages": _outages,
+    "credit": _credit,
+    "key_refused": _key_refused,
+    "store_full": _store_full,
+    "store_errors": _store_errors,
+    "kills": _kills,
+    "suspensions": _suspensions,
+    "cluster_off": _cluster_off,
+    "graceful_stops": _graceful_stops,
+    "clock_jumps": _clock_jumps,
+    "database_away": _database_away,
+    "people": _people,
+}
+
+
+# --- webhooks ---
+
+
+def deliver_webhooks(world: World, job: RemoteJob) -> None:
+    """The vendor's job has ended: its event arrives once, twice, late, or never."""
+    if not world.plan.has("webhooks"):
+        return
+    dice = world.remote.rng
+    kind = "job.failed" if job.failure else "job.completed"
+    for number in range(dice.choice((0, 1, 1, 1, 2, 3))):
+        after = dice.choice((0.01, 0.5, 5, 60)) * dice.random()
+        world.scheduler.spawn(Process("inbox"), lambda number=number: _arrive(world, job, kind, number), after=after)
+
+
+def _arrive(world: World, job: RemoteJob, kind: str, number: int) -> None:
+    """What the inbox does with a proven event: a row, unless it has it already."""
+    body = json.dumps({"type": kind, "id": job.id}).encode()
+    delivery = number // 2  # every second one repeats the delivery before it
+    try:
+        WebhookEvent.objects.create(
+            account=world.account,
+            body=body,
+            body_sha256=hashlib.sha256(body).hexdigest(),
+            dedupe_key=f"{job.id}:{kind}:{delivery}",
+            signed_at=world.scheduler.now(),
+            received_at=world.scheduler.now(),
+            type=kind,
+            provider_job_id=job.id,
+        )
+    except IntegrityError:
+        return
+    world.trace("webhook", job.id, kind)

@@ -1,0 +1,97 @@
+"""What one seed means: how large the run is, how the account is set, and which kinds of trouble it meets.
+
+Each kind is switched on for some seeds only ("swarm testing"): a run with every trouble at once seldom gets far enough
+to meet the rare ones.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+#: Every kind of trouble, and the share of seeds that meet it.
+KINDS: dict[str, float] = {
+    # answers of the provider
+    "lost_answers": 0.45,
+    "server_faults": 0.3,
+    "not_sent": 0.25,
+    "rate_limits": 0.3,
+    "slow_network": 0.3,
+    "finished_at_once": 0.15,
+    "double_jobs": 0.05,
+    "invalid_documents": 0.2,
+    "not_found_at_first": 0.2,
+    "unknown_words": 0.15,
+    "failed_jobs": 0.25,
+    "slow_jobs": 0.25,
+    "link_expiry": 0.2,
+    "bad_downloads": 0.25,
+    "download_errors": 0.25,
+    "outages": 0.35,
+    "credit": 0.2,
+    "key_refused": 0.15,
+    # the store
+    "store_full": 0.15,
+    "store_errors": 0.2,
+    "store_slow": 0.15,
+    # our processes
+    "commit_kills": 0.4,
+    "kills": 0.3,
+    "suspensions": 0.35,
+    "cluster_off": 0.25,
+    "double_rings": 0.3,
+    "graceful_stops": 0.2,
+    "clock_jumps": 0.2,
+    "database_away": 0.2,
+    # what comes from outside
+    "webhooks": 0.5,
+    "people": 0.35,
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run. Seconds are the world's. `share` is how often a single call meets each of its troubles."""
+
+    seed: int
+    kinds: frozenset[str]
+    documents: tuple[int, ...]
+    trouble_seconds: float
+    render_seconds: tuple[float, float]
+    share: float
+    retention_seconds: float
+    account: dict[str, Any]
+    claim_seconds: float
+    pump_slots: int
+
+    def has(self, kind: str) -> bool:
+        return kind in self.kinds
+
+
+def plan_of(seed: int) -> Plan:
+    rng = random.Random(f"plan {seed}")
+    kinds = frozenset(kind for kind, share in KINDS.items() if rng.random() < share)
+    retention = rng.choice((90, 120, 180, 300, 3600))
+    fast, slow = rng.choice(((0.2, 2), (1, 6), (5, 30)))
+    return Plan(
+        seed=seed,
+        kinds=kinds,
+        documents=tuple(rng.randint(1, 5) for _ in range(rng.choice((1, 1, 2, 3)))),
+        trouble_seconds=rng.choice((20.0, 60.0, 150.0, 300.0)),
+        render_seconds=(fast, slow),
+        share=rng.choice((0.05, 0.15, 0.4)),
+        retention_seconds=float(retention),
+        account={
+            "submit_interval_ms": rng.choice((20, 100, 500, 2000)),
+            "submit_burst": rng.choice((1, 1, 3)),
+            "submit_windows": rng.choice(([], [], [[3, 2]], [[5, 10], [2, 1]])),
+            "poll_initial_ms": rng.choice((500, 1000, 3000)),
+            "poll_max_ms": rng.choice((2000, 5000, 15000)),
+            "max_in_flight": rng.choice((1, 2, 5, 20)),
+            "deadline_seconds": rng.choice((30, 60, 120)),
+            "key_retention_seconds": retention,
+        },
+        claim_seconds=rng.choice((0.25, 1.0)),
+        pump_slots=rng.choice((1, 2, 3)),
+    )

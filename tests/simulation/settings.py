@@ -1,0 +1,17 @@
+"""Settings of a simulation: the tests' own, on a database in memory that belongs to the process."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.pop("DATABASE_URL", None)
+
+from tests.settings import *  # noqa: E402, F403 - the environment above must be set first
+
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": ":memory:",
+        "OPTIONS": {"transaction_mode": "IMMEDIATE", "init_command": "PRAGMA foreign_keys=ON;"},
+    }
+}

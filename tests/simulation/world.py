@@ -1,0 +1,335 @@
+"""One run: the real engine among a simulated vendor, store, network, clock and people, all from one seed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import random
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from django.db import InterfaceError, OperationalError, connection
+
+from batches import manifests
+from batches.conf import ENGINE
+from batches.engine import intake, slots
+from batches.engine.accounts import Providers
+from batches.engine.pump import Pump
+from batches.models import ProviderAccount, Workspace
+from batches.providers.base import Provider
+from tests.factories import NOW
+from tests.simulation import actors, checks, database
+from tests.simulation.plan import Plan, plan_of
+from tests.simulation.remote import Remote, RemoteJob, RemoteProvider
+from tests.simulation.scheduler import Killed, Overrun, Process, ProcessClock, Scheduler
+from tests.simulation.store import SimulatedChecker, SimulatedStore
+from tests.simulation.threads import Threads
+
+#: After the trouble everything must come to its end within this; the longest single waits are a deadline (120 s) and
+#: a submission that is tried six times with growing pauses.
+CALM_SECONDS = 1800.0
+#: Leases of whoever is gone have run out by then.
+AFTERWARDS_SECONDS = 90.0
+
+
+@dataclass
+class Outcome:
+    """What a run came to. `digest` is over everything that happened in it."""
+
+    seed: int
+    violations: list[str]
+    digest: str
+    turns: int
+    virtual_seconds: float
+    kinds: frozenset[str]
+    trace: list[str] = field(repr=False)
+
+
+class OneProvider(Providers):
+    """Every account is served by the simulated vendor."""
+
+    def __init__(self, provider: Provider) -> None:
+        super().__init__()
+        self._provider = provider
+
+    def of(self, account: ProviderAccount) -> Provider:
+        return self._provider
+
+    def close(self) -> None:
+        """The vendor outlives a pump."""
+
+
+class ErrorsAreViolations(logging.Handler):
+    """The engine logs an error only for faults of its own, and none are put into it here."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._report = report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        trace = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else ""
+        self._report(f"the engine logged an error: {record.getMessage()}\n{trace}".rstrip())
+
+
+class World:
+    """See the module. `run` does it all."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.plan = plan
+        rng = random.Random(f"run {plan.seed}")
+        self.rng = rng
+        self.scheduler = Scheduler(random.Random(f"order {plan.seed}"), start=NOW)
+        self.scheduler.guard = self._assert_no_transaction
+        self.violations: list[str] = []
+        self.lines: list[tuple[int, str, tuple[object, ...]]] = []
+        self.store = SimulatedStore(self.scheduler, random.Random(f"store {plan.seed}"), plan, folder)
+        self.remote = Remote(
+            scheduler=self.scheduler,
+            rng=random.Random(f"remote {plan.seed}"),
+            plan=plan,
+            report=self.report,
+            on_job=lambda job: actors.deliver_webhooks(self, job),
+            intent_is_committed=self._intent_is_committed,
+            trace=self.trace,
+        )
+        self.commits = checks.CommitChecks(self.store, self.report)
+        self.commits.cap = plan.account["max_in_flight"]
+        self.provider = RemoteProvider(self.remote)
+        self.checker = SimulatedChecker()
+        self.kill_share = rng.choice((0.002, 0.01, 0.03)) if plan.has("commit_kills") else 0.0
+        self.statement_kill_share = rng.choice((0.0005, 0.003)) if plan.has("kills") else 0.0
+        self.clock_offset_us = 0
+        self.database_is_away = False
+        self.is_calm = False
+        self.is_closing = False
+        self.cluster_is_off = False
+        self.pumps: list[Process] = []
+        self.stopping: set[str] = set()
+        self.handed_over: dict[int, int] = {}
+        self.contents: dict[str, int] = {}
+        self._pump_count = 0
+        self.is_watching = False
+
+    # --- what is seen ---
+
+    def report(self, words: str) -> None:
+        self.trace("VIOLATION", words)
+        self.violations.append(f"{self.scheduler.now_us / 1e6:.3f} s, {self.scheduler.process}: {words}")
+
+    def trace(self, what: str, *facts: object) -> None:
+        self.lines.append((self.scheduler.now_us, f"{self.scheduler.process} {what}", facts))
+
+    def _assert_no_transaction(self) -> None:
+        if connection.in_atomic_block:
+            self.report("a wait or a call outside happens inside a transaction")
+
+    def _intent_is_committed(self, key: str, digest: str) -> bool:
+        return bool(
+            database.read(
+                "SELECT 1 FROM batches_submission WHERE idempotency_key = ? AND request_sha256 = ?", key, digest
+            )
+        )
+
+    # --- faults at commit boundaries: see `database.Faults` ---
+
+    def before_statement(self) -> None:
+        process = self.scheduler.process
+        if not process.alive:
+            raise Killed
+        if not process.is_mortal:
+            return
+        self._maybe_kill(self.statement_kill_share, "between statements")
+        if self.database_is_away:
+            raise database.away()
+
+    def before_commit(self) -> None:
+        process = self.scheduler.process
+        if not process.alive:
+            raise Killed
+        if process.is_mortal:
+            self._maybe_kill(self.kill_share, "before a commit")
+            if self.database_is_away:
+                raise database.away()
+
+    def after_commit(self) -> None:
+        process = self.scheduler.process
+        for move in self.commits.look(process.name) if self.is_watching else ():
+            self.trace("moved", *move)
+        if process.is_mortal:
+            self._maybe_kill(self.kill_share, "after a commit")
+            if self.database_is_away or (self._has_trouble("database_away") and self.rng.random() < 0.005):
+                self.trace("commit answer lost")
+                raise database.away("the commit was done, its answer was lost")
+
+    def _has_trouble(self, kind: str) -> bool:
+        return not self.is_calm and self.plan.has(kind)
+
+    def _maybe_kill(self, share: float, where: str) -> None:
+        if share and not self.is_calm and self.rng.random() < share:
+            process = self.scheduler.process
+            self.trace("killed", where)
+            self.scheduler.kill(process)
+            raise Killed
+
+    # --- people ---
+
+    def hand_over(self, rows: list[dict[str, str]]) -> None:
+        """Start a batch through the real intake."""
+        source = manifests.from_upload(io.BytesIO(json.dumps(rows).encode()), "manifest.json")
+        checked = intake.check(source, workspace=self.workspace, account=self.account, on_conflict="new-version")
+        with checked.manifest:
+            batch = intake.start(
+                checked,
+                name="",
+                actor=None,
+                actor_words="a person",
+                from_where="command line",
+                creation_key=f"{len(self.handed_over)}",
+                store=self.store,
+                now=self.scheduler.now(),
+                confirmed=True,
+            )
+        self.handed_over[batch.pk] = len(rows)
+        self.trace("handed over", batch.pk, *(row["id"] for row in rows))
+
+    # --- pumps ---
+
+    def start_pump(self) -> None:
+        """One message of the doorbell, taken by a worker."""
+        self._pump_count += 1
+        process = Process(f"pump-{self._pump_count}", is_mortal=True)
+        self.pumps = [other for other in self.pumps if other.alive and other.tasks]
+        self.pumps.append(process)
+        clock = ProcessClock(self.scheduler, offset_us=self.clock_offset_us)
+        self.scheduler.spawn(process, lambda: self._run_pump(process, clock), after=self.rng.uniform(0, 0.3))
+
+    def _run_pump(self, process: Process, clock: ProcessClock) -> None:
+        owner = process.name
+        try:
+            slot = slots.acquire(owner, now=clock.now())
+            if slot is None:
+                return
+            pump = Pump(
+                owner=owner,
+                clock=clock,
+                rng=random.Random(f"{self.plan.seed} {owner}"),
+                providers=OneProvider(self.provider),
+                store=self.store,
+                checker=self.checker,  # type: ignore[arg-type]  # it has the same one question
+                stopping=lambda: self.is_closing or owner in self.stopping,
+                slot=slot,
+                conf=replace(ENGINE, claim_interval_seconds=self.plan.claim_seconds),
+                threads=lambda conf: Threads(self.scheduler, process, conf),  # type: ignore[arg-type, return-value]
+            )
+            self.trace("begins")
+            pump.run()
+            self.trace("ends", pump.tally)
+            slots.release(slot, owner, now=clock.now())
+        except (OperationalError, InterfaceError):
+            self.trace("ends: no database")  # the queue's task failed; the doorbell rings again
+        except Exception as error:
+            self.report(f"a pump fell: {error!r}\n{traceback.format_exc()}")
+
+    # --- the run ---
+
+    def run(self) -> Outcome:
+        log = logging.getLogger("batches")
+        handler, level = ErrorsAreViolations(self.report), log.level
+        log.addHandler(handler)
+        log.setLevel(logging.ERROR)
+        log.propagate = False
+        try:
+            with database.watched(self):
+                self._live()
+        except Overrun as error:
+            self.report(f"it does not come to rest: {error}")
+        except Exception as error:
+            self.report(f"it fell: {error!r}\n{traceback.format_exc()}")
+        finally:
+            log.removeHandler(handler)
+            log.setLevel(level)
+            log.propagate = True
+            self.scheduler.close()
+        lines = [f"{at / 1e6:10.3f} {what} {' '.join(map(str, facts))}" for at, what, facts in self.lines]
+        return Outcome(
+            self.plan.seed,
+            self.violations,
+            hashlib.sha256("\n".join(lines).encode()).hexdigest(),
+            self.scheduler.turns,
+            self.scheduler.now_us / 1e6,
+            self.plan.kinds,
+            lines,
+        )
+
+    def _live(self) -> None:
+        self.workspace = Workspace.objects.get()
+        self.account = ProviderAccount.objects.get()
+        for name, value in self.plan.account.items():
+            setattr(self.account, name, value)
+        self.account.save()
+        slots.ensure(self.plan.pump_slots)
+        self.is_watching = True
+        actors.set_up(self)
+        trouble_us = int(self.plan.trouble_seconds * 1e6)
+        self.scheduler.run(until_us=trouble_us, is_over=lambda: bool(self.violations))
+        if not self.violations:
+            self._calm_down()
+            self.scheduler.run(
+                until_us=self.scheduler.now_us + int(CALM_SECONDS * 1e6),
+                is_over=lambda: bool(self.violations) or self._is_over(),
+            )
+        if not self.violations:
+            self.is_closing = True
+            self.scheduler.run(
+                until_us=self.scheduler.now_us + int(AFTERWARDS_SECONDS * 1e6), is_over=lambda: bool(self.violations)
+            )
+        if not self.violations:
+            actors.sweep_once(self)
+            checks.check_end(self)
+
+    def _calm_down(self) -> None:
+        """The trouble is over: what people and time mend is mended."""
+        self.trace("calm")
+        self.is_calm = self.remote.is_calm = self.store.is_calm = True
+        self.remote.outage = ""
+        self.remote.credit = None
+        self.remote.key_is_good = True
+        self.store.is_full = self.store.is_away = False
+        self.database_is_away = self.cluster_is_off = False
+        for process in self.pumps:
+            process.suspended_until_us = min(process.suspended_until_us, self.scheduler.now_us)
+
+    def _is_over(self) -> bool:
+        return not database.read(
+            "SELECT 1 FROM batches_job WHERE state IN ('pending', 'submitting', 'accepted', 'rendered') LIMIT 1"
+        )
+
+
+class Simulator:
+    """Runs seeds one after the other on one snapshot."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._snapshot = database.Snapshot(_prepare)
+
+    def run(self, seed: int) -> Outcome:
+        self._snapshot.restore()
+        return World(plan_of(seed), self._folder).run()
+
+
+def _prepare() -> None:
+    Workspace.objects.create(slug="workspace", name="Workspace", created_at=NOW)
+    ProviderAccount.objects.create(
+        slug="account",
+        name="Account",
+        base_url="http://127.0.0.1:9",
+        api_key="pdf_live_invented",
+        created_at=NOW,
+    )
+
+
+__all__ = ["Outcome", "RemoteJob", "Simulator", "World"]
