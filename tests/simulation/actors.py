@@ -70,12 +70,13 @@ def _uploads(world: World, dice: random.Random) -> None:
                 world.scheduler.sleep(dice.uniform(5, 20))  # the person is told, and tries again
             else:
                 break
+    world.all_handed_over = True
 
 
 def _doorbell(world: World, dice: random.Random) -> None:
     """Rings for as many pumps as would find work, as intake, pumps and the schedule do."""
-    while not world.is_closing:
-        if not world.cluster_is_off:
+    while True:
+        if not world.cluster_is_off and not world.is_closing and world.has_work():
             wanted = work.pumps_wanted(now=_now(world))
             if wanted and not world.is_calm and world.plan.has("double_rings") and dice.random() < 0.3:
                 wanted *= 2
@@ -98,7 +99,7 @@ def sweep_once(world: World) -> None:
 def _operator(world: World, dice: random.Random) -> None:
     """Ends the holds that only a person can end: slowly in the trouble, at once afterwards."""
     while True:
-        world.scheduler.sleep(5 if world.is_calm else dice.uniform(10, 120))
+        world.scheduler.sleep(5 if world.is_calm else dice.choice((30, 200)) * dice.uniform(0.3, 1))
         account = ProviderAccount.objects.get()
         if account.hold_reason in (HoldReason.AUTH, HoldReason.CREDIT, HoldReason.PERSON):
             world.remote.key_is_good = True
@@ -179,7 +180,7 @@ def _cluster_off(world: World, dice: random.Random) -> None:
         for process in world.pumps:
             if process.alive:
                 world.scheduler.kill(process)
-        world.scheduler.sleep(dice.choice((5, 40, 150)) * dice.random())
+        world.scheduler.sleep(dice.choice((5, 40, 250)) * dice.random())
         world.cluster_is_off = False
 
 

@@ -72,13 +72,13 @@ class Plan:
 def plan_of(seed: int) -> Plan:
     rng = random.Random(f"plan {seed}")
     kinds = frozenset(kind for kind, share in KINDS.items() if rng.random() < share)
-    retention = rng.choice((90, 120, 180, 300, 3600))
+    retention = rng.choice((90, 90, 120, 180, 3600))
     fast, slow = rng.choice(((0.2, 2), (1, 6), (5, 30)))
     return Plan(
         seed=seed,
         kinds=kinds,
         documents=tuple(rng.randint(1, 5) for _ in range(rng.choice((1, 1, 2, 3)))),
-        trouble_seconds=rng.choice((20.0, 60.0, 150.0, 300.0)),
+        trouble_seconds=rng.choice((20.0, 60.0, 150.0, 400.0)),
         render_seconds=(fast, slow),
         share=rng.choice((0.05, 0.15, 0.4)),
         retention_seconds=float(retention),
@@ -88,10 +88,10 @@ def plan_of(seed: int) -> Plan:
             "submit_windows": rng.choice(([], [], [[3, 2]], [[5, 10], [2, 1]])),
             "poll_initial_ms": rng.choice((500, 1000, 3000)),
             "poll_max_ms": rng.choice((2000, 5000, 15000)),
-            "max_in_flight": rng.choice((1, 2, 5, 20)),
-            "deadline_seconds": rng.choice((30, 60, 120)),
+            "max_in_flight": rng.choice((1, 2, 5, 20, 20, 20)),
+            "deadline_seconds": rng.choice((20, 45, 90)),
             "key_retention_seconds": retention,
         },
-        claim_seconds=rng.choice((0.25, 1.0)),
+        claim_seconds=rng.choice((0.25, 1.0, 2.0)),
         pump_slots=rng.choice((1, 2, 3)),
     )

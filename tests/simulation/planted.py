@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 from batches.engine import bulk, collection, retries
+from batches.storage import StoredObject
 
 
 def _without_fencing(stack: ExitStack) -> None:
@@ -36,15 +37,19 @@ def _saved_before_stored(stack: ExitStack) -> None:
 
 
 class _WriteBehind:
-    """A store whose `put` answers at once and writes half a second later."""
+    """A store that answers at once and writes half a second later."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
 
-    def put(self, key: str, path: Any) -> None:
+    def put(self, key: str, path: Any) -> StoredObject:
         content = path.read_bytes()
         scheduler, durable = self._store.scheduler, self._store.durable
         scheduler.spawn(scheduler.process, lambda: durable.__setitem__(key, content), after=0.5)
+        return StoredObject(key, len(content))
+
+    def put_if_absent(self, key: str, path: Any) -> StoredObject | None:
+        return None if key in self._store.durable else self.put(key, path)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

@@ -294,6 +294,7 @@ class RemoteProvider:
         gate()
         remote.departures_us.append(self._scheduler.now_us)
         remote.trace("left", name_in(request.body), idempotency_key[:6])
+        self._maybe_suspend()
         answered = Event(self._scheduler)
         reply: list[Accepted | Finished | errors.ProviderError] = []
         self._travel(request.body, idempotency_key, answered, reply)
@@ -332,6 +333,7 @@ class RemoteProvider:
                 answer = refused
             self._scheduler.sleep(back)
             if loses_answer:
+                self._maybe_go_dark()
                 answer = remote.error("submit", errors.AnswerLost)
                 if not resets:
                     return
@@ -339,6 +341,29 @@ class RemoteProvider:
             answered.set()
 
         self._scheduler.spawn(self._scheduler.nobody, way, after=there)
+
+    def _maybe_go_dark(self) -> None:
+        """An answer is often lost because the vendor is going down: for about as long as it knows its keys."""
+        remote = self.remote
+        if remote.is_calm or remote.outage or not remote.plan.has("outages") or remote.rng.random() > 0.3:
+            return
+        remote.outage = mood = remote.rng.choice(("refused", "silent", "5xx", "429"))
+        seconds = min(300.0, remote.plan.retention_seconds) * remote.rng.uniform(0.5, 1.5)
+        remote.trace("goes dark", mood, seconds)
+
+        def light() -> None:
+            if remote.outage == mood:
+                remote.outage = ""
+
+        self._scheduler.spawn(self._scheduler.nobody, light, after=seconds)
+
+    def _maybe_suspend(self) -> None:
+        """The caller's whole process stands still while its call is under way, often for longer than its leases."""
+        remote = self.remote
+        if remote.meets("suspensions", 0.3):
+            seconds = remote.rng.uniform(10, 45)
+            remote.trace("suspended in a call", seconds)
+            self._scheduler.suspend(self._scheduler.process, seconds)
 
     def fetch_status(self, provider_job_id: str, *, now: datetime) -> JobStatus:
         self._call("poll")
@@ -372,6 +397,7 @@ class RemoteProvider:
     def _call(self, call: str) -> None:
         """The way there and back of a call that changes nothing."""
         remote = self.remote
+        self._maybe_suspend()
         self._scheduler.sleep(remote.rng.uniform(0.001, 0.05))
         if remote.outage == "refused" or remote.meets("not_sent", 0.4):
             raise remote.error(call, errors.NotSent)

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from batches.engine.pdfcheck import PdfFacts
-from batches.storage import ObjectMissing, StoredObject, StoreFull, StoreUnavailable
+from batches.storage import ObjectFacts, ObjectMissing, StoredObject, StoreFull, StoreUnavailable
 from tests.simulation.plan import Plan
 from tests.simulation.scheduler import Scheduler
 
@@ -31,6 +31,7 @@ class SimulatedStore:
         self.plan = plan
         self.folder = folder
         self.durable: dict[str, bytes] = {}
+        self.changed: dict[str, datetime] = {}
         self.is_full = False
         self.is_away = False
         self.is_calm = False
@@ -50,12 +51,23 @@ class SimulatedStore:
         else:
             source.seek(0)
             content = source.read()
+        stored = self._put(key, content, replaces=True)
+        assert stored is not None
+        return stored
+
+    def put_if_absent(self, key: str, source: Path) -> StoredObject | None:
+        return self._put(key, source.read_bytes(), replaces=False)
+
+    def _put(self, key: str, content: bytes, *, replaces: bool) -> StoredObject | None:
         self._takes_time()
         if self.is_full:
             raise StoreFull("No space is left in the store.")
         if self.is_away or self._meets("store_errors"):
             raise StoreUnavailable("The store does not answer.")
+        if not replaces and key in self.durable:
+            return None
         self.durable[key] = content
+        self.changed[key] = self.scheduler.now()
         if self._meets("store_errors"):
             raise StoreUnavailable("The store's answer was lost.")
         self._takes_time()
@@ -80,6 +92,10 @@ class SimulatedStore:
     def iter_keys(self, prefix: str = "") -> Iterator[str]:
         yield from sorted(key for key in self.durable if key.startswith(prefix))
 
+    def iter_facts(self, after: str = "") -> Iterator[ObjectFacts]:
+        for key in sorted(key for key in self.durable if key > after):
+            yield ObjectFacts(key, len(self.durable[key]), self.changed[key])
+
     def sweep_temporaries(self, older_than: timedelta, now: datetime) -> int:
         return 0
 
@@ -98,6 +114,16 @@ class SimulatedStore:
     def ready(self) -> None:
         if self.is_away:
             raise StoreUnavailable("The store does not answer.")
+
+
+class StoreOfProcess:
+    """One process's way to the store: what the engine remembers per store, it remembers per process."""
+
+    def __init__(self, store: SimulatedStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 class SimulatedChecker:
