@@ -6,16 +6,18 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Tests that measure a pace on a real stack have the machine for themselves; the others run two at a time.
 TOGETHER := -n 2 --dist loadfile -m "not alone"
+TOGETHER_ON_POSTGRES := -n 2 --dist loadfile -m "not alone and not simulation"
 ALONE := -m alone
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-sqlite test-postgres chaos chromium lint types check bench bench-claiming bench-scale bench-statements bench-pacing bench-pacing-clusters \
+.PHONY: help install demo up test test-sqlite test-postgres simulate chaos chromium lint types check bench bench-claiming bench-scale bench-statements bench-pacing bench-pacing-clusters \
 	bench-requests bench-webhooks loadtest lock clean
 
 help:
 	@echo "make demo     install, render the twelve documents of examples/ on the sandbox, print the result, stop"
 	@echo "make up       the same stack, kept running, with its pages"
 	@echo "make test     the whole suite, on SQLite and on PostgreSQL"
+	@echo "make simulate SEEDS=20000   that many simulated runs of the engine under every fault; SEED=7 replays one"
 	@echo "make chaos    500 documents on the real stack and a hostile sandbox, kill -9 every few seconds; both databases"
 	@echo "make lint     ruff                    make types    mypy"
 	@echo "make check    lint, types, Django's own checks, migrations"
@@ -51,8 +53,16 @@ test-sqlite: $(INSTALLED) chromium
 	env -u DATABASE_URL $(BIN)/python -m pytest $(ALONE)
 
 test-postgres: $(INSTALLED) chromium
-	$(BIN)/python -m tests.postgres -- pytest $(TOGETHER)
+	$(BIN)/python -m tests.postgres -- pytest $(TOGETHER_ON_POSTGRES)
 	$(BIN)/python -m tests.postgres -- pytest $(ALONE)
+
+# SEEDS runs from FIRST on, in PROCESSES at once; or SEED=7: that one again, with all that happened in it.
+SEEDS := 1000
+FIRST := 0
+PROCESSES := 2
+simulate: $(INSTALLED)
+	@$(BIN)/python -m tests.simulation \
+		$(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST) --processes $(PROCESSES))
 
 # Some five minutes for each database; exit code 1 when a promise was broken. SEED=7 repeats a run's documents, faults and
 # blows; CHAOS="--kill-sandbox --store s3" does more.

@@ -204,7 +204,8 @@ def _cheapest(points: Sequence[tuple[float, float]], delay_weight: float) -> tup
         options = []
         for i in range(j, -1, -1):  # the read before lies just past value i - 1, or nowhere
             ended_at, weight = points[i]
-            delay += weight * min(DELAY_SHARE_MOST, seen_at / ended_at - 1)
+            # One that was finished as soon as it was accepted has no length that a delay could be a share of.
+            delay += weight * (min(DELAY_SHARE_MOST, seen_at / ended_at - 1) if ended_at > 0 else DELAY_SHARE_MOST)
             before = best[i - 1][0] if i else 0.0
             options.append((before + unfinished[i] + delay_weight * delay, i - 1))
         best.append(min(options))

@@ -104,6 +104,14 @@ def test_brackets_that_say_only_finished_by_then_never_move_the_end_up() -> None
     assert early.quantile(0.99) == late.quantile(0.99) == 5.0
 
 
+def test_a_job_that_was_finished_as_soon_as_it_was_accepted_is_a_duration_too() -> None:
+    samples = [Sample(0.0, 0.0)] * 10 + [Sample(1.9, 2.0)] * 10
+    known = expectations.plan(samples)
+    assert known is not None
+    assert known.worst_seconds == 2.0
+    assert known.reads[-1] == pytest.approx(2.0 * 1.02)
+
+
 def test_the_distribution_is_the_share_of_each_when_all_is_known_exactly() -> None:
     known = [Sample(1.9, 2.0)] * 30 + [Sample(9.9, 10.0)] * 10
     found = expectations.spread(known)

@@ -1,7 +1,7 @@
 """`python -m tests.simulation`: run seeds, print how fast and which failed; or replay one with what happened in it.
 
-    python -m tests.simulation --seeds 20000 --first 0 --processes 2
-    python -m tests.simulation --seed 123
+python -m tests.simulation --seeds 20000 --first 0 --processes 2
+python -m tests.simulation --seed 123
 """
 
 from __future__ import annotations

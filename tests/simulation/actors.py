@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from django.db import IntegrityError
 
 from batches.engine import health, sweep, work
-from batches.storage import StoreError
 from batches.models import Batch, HoldReason, ProviderAccount, WebhookEvent
+from batches.storage import StoreError
 from tests.simulation.remote import RemoteJob
 from tests.simulation.scheduler import Process
 

@@ -70,7 +70,9 @@ class CommitChecks:
                 and state not in RESTING
                 and not self._holds(process, job_id, before)
             ):
-                self.report(f"job {job_id}: {process} wrote facts, but {self.holders.get(job_id)} holds the newest claim")
+                self.report(
+                    f"job {job_id}: {process} wrote facts, but {self.holders.get(job_id)} holds the newest claim"
+                )
             self.counts[job_id] = (polls, fetches)
         if any(to_state == JobState.SUBMITTING for _job, _from, to_state, _reason in moves):
             self._check_cap()
@@ -200,7 +202,9 @@ def _check_pace(world: World) -> None:
         for last in range(first + burst, len(times)):
             span, allowed = times[last] - times[first], (last - first - burst + 1) * interval - tolerance
             if span < allowed:
-                world.report(f"{last - first + 1} submissions left within {span / 1e6:.3f} s, less than {allowed / 1e6:.3f}")
+                world.report(
+                    f"{last - first + 1} submissions left within {span / 1e6:.3f} s, less than {allowed / 1e6:.3f}"
+                )
                 return
     for count, seconds in account["submit_windows"]:
         for first in range(len(times) - count):

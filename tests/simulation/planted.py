@@ -57,7 +57,7 @@ class _WriteBehind:
 
 def _resend_after_retention(stack: ExitStack) -> None:
     """A lost submission is sent again however long ago it was sent first."""
-    stack.enter_context(mock.patch.object(retries, "may_resend", lambda resend_until, now: True))
+    stack.enter_context(mock.patch.object(retries, "may_resend", return_value=True))
 
 
 BUGS = {

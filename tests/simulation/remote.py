@@ -326,9 +326,7 @@ class RemoteProvider:
             try:
                 answer = remote.arrive(body, key)
                 if breaks:
-                    answer = remote.error(
-                        "submit", remote.rng.choice((errors.ServerFault, errors.ContractBroken)), 500
-                    )
+                    answer = remote.error("submit", remote.rng.choice((errors.ServerFault, errors.ContractBroken)), 500)
             except errors.ProviderError as refused:
                 answer = refused
             self._scheduler.sleep(back)

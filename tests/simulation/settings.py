@@ -6,7 +6,7 @@ import os
 
 os.environ.pop("DATABASE_URL", None)
 
-from tests.settings import *  # noqa: E402, F403 - the environment above must be set first
+from tests.settings import *  # noqa: F403 - the environment above must be set first
 
 DATABASES = {
     "default": {

@@ -140,7 +140,5 @@ class SimulatedChecker:
 
 def make_folder() -> tempfile.TemporaryDirectory[str]:
     """A folder in memory where the machine has one."""
-    memory = Path("/dev/shm")  # noqa: S108 - files of a moment, private to the folder
+    memory = Path("/dev/shm")
     return tempfile.TemporaryDirectory(prefix="simulation-", dir=memory if memory.is_dir() else None)
-
-

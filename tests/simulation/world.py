@@ -232,7 +232,7 @@ class World:
             slots.release(slot, owner, now=clock.now())
         except (OperationalError, InterfaceError):
             self.trace("ends: no database")  # the queue's task failed; the doorbell rings again
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what the run is for
             self.report(f"a pump fell: {error!r}\n{traceback.format_exc()}")
 
     # --- the run ---
@@ -248,7 +248,7 @@ class World:
                 self._live()
         except Overrun as error:
             self.report(f"it does not come to rest: {error}")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a run that falls is a failing seed, not the end of all
             self.report(f"it fell: {error!r}\n{traceback.format_exc()}")
         finally:
             log.removeHandler(handler)

@@ -1,0 +1,23 @@
+"""The simulator finds known bugs that are put into the engine, each within 500 seeds from the first."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.runs import simulate
+
+pytestmark = pytest.mark.simulation
+
+
+@pytest.mark.parametrize(
+    ("plant", "says"),
+    [
+        ("fencing", "holds the newest claim"),
+        ("saved", "the store does not hold its PDF"),
+        ("retention", "sent again with a key that the provider had accepted and forgotten"),
+    ],
+)
+def test_a_planted_bug_is_found_within_500_seeds(plant: str, says: str) -> None:
+    ran = simulate("--seeds", "500", "--processes", "1", "--stop", "--plant", plant)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert says in ran.stdout
