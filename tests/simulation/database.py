@@ -33,7 +33,7 @@ class Snapshot:
     """A migrated, empty database, kept beside the one that the engine uses."""
 
     def __init__(self, prepare: Callable[[], None]) -> None:
-        call_command("migrate", verbosity=0)
+        call_command("migrate", run_syncdb=True, verbosity=0)
         prepare()
         self._kept = sqlite3.connect(":memory:")
         connection.connection.backup(self._kept)
