@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tests.simulation.world import Outcome
+from tests.simulation import workers
 
 #: Seeds that a worker is handed at once.
 SLICE = 10
@@ -38,7 +33,7 @@ def main() -> int:
 
 
 def _replay(seed: int, plant: str) -> int:
-    outcome = next(outcomes([seed], plant))
+    outcome = next(workers.outcomes([seed], plant))
     print("\n".join(outcome.trace))
     print(f"\nseed {seed}: {outcome.turns} turns, {outcome.virtual_seconds:.0f} s of virtual time")
     print(f"trouble: {', '.join(sorted(outcome.kinds))}")
@@ -54,8 +49,8 @@ def _run_many(given: argparse.Namespace) -> int:
     failed: dict[int, str] = {}
     done, virtual = 0, 0.0
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(given.processes, context, _begin_worker, (given.plant,)) as pool:
-        for future in as_completed([pool.submit(_work, part) for part in slices]):
+    with ProcessPoolExecutor(given.processes, context, workers.begin, (given.plant,)) as pool:
+        for future in as_completed([pool.submit(workers.work, part) for part in slices]):
             for seed, violations, seconds in future.result():
                 done += 1
                 virtual += seconds
@@ -73,37 +68,6 @@ def _run_many(given: argparse.Namespace) -> int:
         return 1
     print("every promise held in every run")
     return 0
-
-
-_runs: Iterator[Outcome]
-_line: list[int] = []
-
-
-def _begin_worker(plant: str) -> None:
-    """One simulator for the whole life of the worker."""
-    global _runs
-    _runs = outcomes(_line, plant)
-
-
-def _work(seeds: list[int]) -> list[tuple[int, list[str], float]]:
-    _line.extend(seeds)
-    return [(each.seed, each.violations, each.virtual_seconds) for each in (next(_runs) for _ in seeds)]
-
-
-def outcomes(seeds: list[int], plant: str = "") -> Iterator[Outcome]:
-    """Run seeds in this process, on a database of its own."""
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.simulation.settings"
-    import django
-
-    django.setup()
-    from tests.simulation import planted
-    from tests.simulation.store import make_folder
-    from tests.simulation.world import Simulator
-
-    with make_folder() as folder, planted.bug(plant):
-        simulator = Simulator(Path(folder))
-        for seed in seeds:  # the list may grow meanwhile
-            yield simulator.run(seed)
 
 
 if __name__ == "__main__":
