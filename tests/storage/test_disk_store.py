@@ -282,3 +282,33 @@ def test_a_write_that_is_shorter_on_the_disk_is_reported(store: DiskStore, monke
     monkeypatch.setattr(Path, "replace", cut)
     with pytest.raises(StoreUnavailable, match="holds 3"):
         store.put(KEY, io.BytesIO(PDF))
+
+
+def test_kill_9_while_pdfs_are_kept_leaves_whole_objects_or_none(store: DiskStore, tmp_path: Path) -> None:
+    """Fifty times, at any instant: what has its name is whole, and what has none is swept."""
+    source = tmp_path / "whole.pdf"
+    content = PDF * 20_000
+    source.write_bytes(content)
+    keys = [artifact_key("main", f"INV-{number}", 1) for number in range(10_000)]
+
+    def put_on_and_on(start: int) -> None:
+        for key in keys[start:]:
+            store.put_if_absent(key, source)
+
+    context = multiprocessing.get_context("fork")
+    for turn in range(50):
+        process = context.Process(target=put_on_and_on, args=(turn * 100,))
+        process.start()
+        process.join(0.003 * (turn % 10) + 0.005)
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join(30)
+        assert process.exitcode == -signal.SIGKILL
+    found = list(store.iter_facts())
+    assert found, "some were stored between the kills"
+    assert {facts.byte_count for facts in found} == {len(content)}
+    for facts in found[:20]:
+        assert (store.root / facts.key).read_bytes() == content
+    store.sweep_temporaries(timedelta(hours=1), datetime.now(UTC) + timedelta(hours=2))
+    assert list((store.root / ".temporary").iterdir()) == []
+    assert len(list(store.iter_facts())) == len(found), "the sweep takes no object"
