@@ -80,15 +80,17 @@ def of(business_id: str = "INV-7", **result: Any) -> Claim:
 
 
 def head(status: str, *lines: str) -> bytes:
-    return "\r\n".join([f"HTTP/1.1 {status}", "Content-Type: application/pdf", *lines, "", ""]).encode()
+    return "\r\n".join(
+        [f"HTTP/1.1 {status}", "Content-Type: application/pdf", "Connection: close", *lines, "", ""]
+    ).encode()
 
 
 SPOILT = {
     "its true length, and closed early": head("200 OK", f"Content-Length: {len(WHOLE)}") + CUT,
     "chunks without an end": head("200 OK", "Transfer-Encoding: chunked") + b"%x\r\n%s\r\n" % (len(CUT), CUT),
     "the length of the cut": head("200 OK", f"Content-Length: {len(CUT)}") + CUT,
-    "no length at all": head("200 OK", "Connection: close") + CUT,
-    "a page": b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 20\r\n\r\n<html>Sign in</html>",
+    "no length at all": head("200 OK") + CUT,
+    "a page": head("200 OK", "Content-Length: 20") + b"<html>Sign in</html>",
     "nothing": head("200 OK", "Content-Length: 0"),
     "an error as JSON": head("200 OK", "Content-Length: 19") + b'{"error":"expired"}',
 }
@@ -127,7 +129,10 @@ def test_a_packed_transfer_is_accepted_and_stored_unpacked(
 def test_a_redirect_to_elsewhere_fetches_nothing(
     store: ArtifactStore, provider: RelayPDF, double: RelayPDFDouble, checker: PdfChecker, target: str
 ) -> None:
-    double.raw("download", f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode())
+    double.raw(
+        "download",
+        f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode(),
+    )
     missed = collection.collect(of(), provider, store, checker, now=NOW)
     assert isinstance(missed, NotCollected)
     assert missed.kind == "bad_output"
