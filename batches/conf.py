@@ -98,6 +98,8 @@ class EngineConf:
     #: How often a pump looks for due watches, and how many it makes of one account at a time: they give way to others.
     watch_look_seconds: float = 5.0
     watch_reads_most: int = 2
+    #: A learned deadline moves slowly; so many seconds old it is as good as new.
+    deadline_learn_seconds: float = 60.0
     #: How often a pump reads the durations that the others have recorded; its own it knows at once.
     learn_seconds: float = 5.0
     #: How often a submission that is in doubt is looked at while its account is held.

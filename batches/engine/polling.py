@@ -254,9 +254,12 @@ def _deadline_exceeded(
 ) -> Change:
     assert claim.submission is not None
     elapsed = round((context.now - claim.state_changed_at).total_seconds())
+    allowed = context.account.deadline_seconds
+    if claim.deadline_at is not None and claim.submission.accepted_at is not None:
+        allowed = round((claim.deadline_at - claim.submission.accepted_at).total_seconds())
     words = (
-        f"No result {elapsed} s after it was accepted (deadline {context.account.deadline_seconds} s, "
-        f"{seen['poll_count']} status reads). {last} The provider's job id is kept."
+        f"No result {elapsed} s after it was accepted (deadline {allowed} s, {seen['poll_count']} status reads, "
+        f"sent {claim.submission.try_count} times). {last} The provider's job id is kept."
     )
     return Change(
         claim=claim,

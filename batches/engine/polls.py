@@ -15,11 +15,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from batches.conf import EngineConf
-from batches.engine import durations, expectations, polling, wakeups
+from batches.engine import deadlines, durations, expectations, polling, wakeups
 from batches.engine.changes import Change, Follow, FollowStep
 from batches.engine.claims import Claim
 from batches.engine.expectations import PollPlan, Sample
-from batches.models import JobState, ProviderAccount
+from batches.models import JobState, LearnedDeadline, ProviderAccount
 
 #: A plan whose first read moved by more than this share is worth timing the waiting jobs anew.
 MOVED_SHARE = 0.1
@@ -36,6 +36,8 @@ class Learned:
         self.last_row = 0
         self.read_at: datetime | None = None
         self.woken = False
+        self.deadlines: dict[int | None, deadlines.Suggestion] = {}
+        self.deadlines_read_at: datetime | None = None
         self._samples: dict[int, Sample] = {}
         self._plans: dict[int | None, PollPlan | None] = {}
         self._planned_at = 0
@@ -150,6 +152,10 @@ class Polls:
         after, move = change.after, change.move
         if move is None or after is None or move.to_state is not JobState.ACCEPTED or change.submission_id is None:
             return change
+        change = self._with_deadline(change, account)
+        after, move = change.after, change.move
+        assert after is not None
+        assert move is not None
         due_at = polling.first_due(account, self.plan(after), now=change.at, rng=self._rng)
         if self.plan(after) is None and not self._is_pioneer(after):
             # A few early ones teach the rest; those wait as long as two reads may lie apart at most.
@@ -161,6 +167,22 @@ class Polls:
             move=replace(move, fields={**move.fields, "due_at": due_at}),
             after=replace(after, due_at=due_at),
             follow=Follow(FollowStep.POLL, due_at),
+        )
+
+    def _with_deadline(self, change: Change, account: ProviderAccount) -> Change:
+        """The deadline that earlier durations suggest, where the account wants it; the job's event says why."""
+        after, move = change.after, change.move
+        if account.learned_deadline != LearnedDeadline.ON or after is None or move is None:
+            return change
+        found = deadlines.suggested_for(self._learned[account.pk].deadlines, after.input_bytes)
+        if found is None:
+            return change
+        deadline_at = change.at + timedelta(seconds=found.seconds)
+        words = f"{move.words} Learned deadline: {found.words}".strip()
+        return replace(
+            change,
+            move=replace(move, words=words, fields={**move.fields, "deadline_at": deadline_at}),
+            after=replace(after, deadline_at=deadline_at),
         )
 
     def _is_pioneer(self, claim: Claim) -> bool:
@@ -190,8 +212,13 @@ class Polls:
         if learned.is_news():
             self._replan(claim.account_id, now)
 
-    def learn_if_due(self, now: datetime, account_ids: Sequence[int], *, told: Sequence[int] = ()) -> None:
-        """Read what all pumps have recorded since the last look: one small query per account and few seconds."""
+    def learn_if_due(
+        self, now: datetime, account_ids: Sequence[int], *, told: Sequence[int] = (), strict: Sequence[int] = ()
+    ) -> None:
+        """Read what all pumps have recorded since the last look: one small query per account and few seconds.
+
+        `told` are the accounts that have webhooks, `strict` those that want the learned deadline.
+        """
         for account_id in account_ids:
             learned = self._learned[account_id]
             if learned.read_at is not None and now < learned.read_at:
@@ -200,6 +227,9 @@ class Polls:
             rows = durations.latest(account_id, after_id=learned.last_row)
             woken = account_id in told and wakeups.prove_reliable(account_id)
             is_new = woken is not learned.woken
+            if account_id in strict and (learned.deadlines_read_at is None or now >= learned.deadlines_read_at):
+                learned.deadlines_read_at = now + timedelta(seconds=self._conf.deadline_learn_seconds)
+                learned.deadlines = deadlines.suggestions(account_id)
             learned.woken = woken
             for row_id, submission_id, sample in rows:
                 learned.last_row = row_id

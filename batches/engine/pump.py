@@ -46,7 +46,7 @@ from batches.engine.pdfcheck import PdfChecker
 from batches.engine.polls import Polls
 from batches.engine.threads import Threads
 from batches.engine.wakeups import Wakeups
-from batches.models import AccountHealth, HoldReason, JobState, Lane, ProviderAccount, PumpSlot
+from batches.models import AccountHealth, HoldReason, JobState, Lane, LearnedDeadline, ProviderAccount, PumpSlot
 from batches.storage import ArtifactStore
 
 log = logging.getLogger(__name__)
@@ -381,7 +381,8 @@ class Pump:
         told = [pk for pk, account in self._accounts.items() if account.webhook_secret]
         self._polls.wake_all(self._wakeups.news(now, told), now)
         busy = {claim.account_id for claim in self._held.values()} if len(self._accounts) > 1 else self._accounts.keys()
-        self._polls.learn_if_due(now, [account_id for account_id in busy if self._held], told=told)
+        strict = [pk for pk, account in self._accounts.items() if account.learned_deadline == LearnedDeadline.ON]
+        self._polls.learn_if_due(now, [pk for pk in busy if self._held], told=told, strict=strict)
 
     def _watch_late(self, now: datetime) -> None:
         while self._watched:

@@ -66,6 +66,7 @@ SETTINGS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "poll_max_ms": (_whole, "whole milliseconds"),
     "max_in_flight": (_whole, "a whole number"),
     "deadline_seconds": (_whole, "whole seconds"),
+    "learned_deadline": (_words, "off, suggested or on"),
     "key_retention_seconds": (_whole, "whole seconds"),
     "key_retention_source": (_words, "where the number comes from"),
     "download_hosts": (_hosts, "host names with commas between"),

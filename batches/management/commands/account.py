@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from batches import results, selectors, sentences, wording
-from batches.engine import audit, health
+from batches.engine import audit, deadlines, health
 from batches.management import account_settings, choosing
 from batches.management.readiness import DatabaseCommand
 from batches.models import AccountHealth, HoldReason, ProviderAccount
@@ -115,6 +115,8 @@ def _facts(account: ProviderAccount) -> dict[str, Any]:
         "poll_initial_ms": account.poll_initial_ms,
         "poll_max_ms": account.poll_max_ms,
         "deadline_seconds": account.deadline_seconds,
+        "learned_deadline": account.learned_deadline,
+        "suggested_deadlines": [each.words for each in deadlines.suggestions(account.pk).values()],
         "key_retention_seconds": account.key_retention_seconds,
         "key_retention_source": account.key_retention_source,
         "download_hosts": account.download_hosts,
