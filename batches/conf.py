@@ -110,7 +110,7 @@ class EngineConf:
     #: How long a submission may be repeated where the provider takes no key and a second render does no harm.
     harmless_resend_seconds: float = 3600.0
     #: The retry budget of an account: each first submission earns a share of a repeat, so that repeats stay under a
-    #: sixth of all requests; a bucket holds what killed pumps can have in doubt together (3 x 16 threads); and a little
+    #: sixth of all requests; a bucket holds what a sudden outage leaves in doubt (3 pumps x 16 threads); and a little
     #: comes with time, so that the last documents of a batch are not left without.
     retry_share: float = 0.2
     retry_tokens_most: float = 50.0

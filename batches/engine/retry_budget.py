@@ -22,7 +22,7 @@ WAITS_WORDS = "It may have arrived; it is sent again when the account's budget f
 
 @dataclass(frozen=True)
 class Asking:
-    """One submission that wants to leave. `repeats`: an earlier try of it may have arrived; `earns`: its very first."""
+    """One submission that wants to leave. `repeats`: a try went wrong and may have arrived; `earns`: its first."""
 
     claim: Claim
     repeats: bool

@@ -207,7 +207,8 @@ def _asking(prepared: Prepared) -> retry_budget.Asking:
     known = prepared.claim.submission
     return retry_budget.Asking(
         claim=prepared.claim,
-        repeats=prepared.is_resend and prepared.doubt_before,
+        # A try without a result of any kind died with its pump: no trouble of the provider's, so it spends nothing.
+        repeats=prepared.is_resend and prepared.doubt_before and known is not None and known.try_count > 0,
         earns=known is None,
         resend_until=known.resend_until if known else None,
     )

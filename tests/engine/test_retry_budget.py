@@ -120,7 +120,7 @@ def now_us() -> int:
 def test_what_waits_for_budget_is_given_back_and_says_so(batch: Batch, fast: ProviderAccount) -> None:
     jobs = [factories.make_job(batch=batch, state=JobState.SUBMITTING) for _ in range(3)]
     for job in jobs:
-        factories.make_submission(job=job)
+        factories.make_submission(job=job, try_count=1)
     intents = commit(fast, prepared(fast, JobState.SUBMITTING))
     assert jobs_of(intents) == [jobs[0].pk]
     assert intents.lost == {jobs[1].pk, jobs[2].pk}
@@ -132,6 +132,17 @@ def test_what_waits_for_budget_is_given_back_and_says_so(batch: Batch, fast: Pro
     assert "budget" in event.words
     lane = PacingLane.objects.get(lane=Lane.SUBMIT)
     assert (lane.retry_tokens, lane.retry_tokens_at_us, lane.revision) == (0.0, now_us(), 1)
+
+
+@pytest.mark.django_db
+def test_what_a_killed_pump_left_in_doubt_goes_again_without_a_token(batch: Batch, fast: ProviderAccount) -> None:
+    PacingLane.objects.update(retry_tokens=0.0)
+    jobs = [factories.make_job(batch=batch, state=JobState.SUBMITTING) for _ in range(20)]
+    for job in jobs:
+        factories.make_submission(job=job, try_count=0)
+    intents = commit(fast, prepared(fast, JobState.SUBMITTING))
+    assert jobs_of(intents) == [job.pk for job in jobs]
+    assert PacingLane.objects.get(lane=Lane.SUBMIT).retry_tokens == 0.0
 
 
 @pytest.mark.django_db
@@ -151,7 +162,7 @@ def test_a_first_submission_earns_and_what_got_no_slot_neither_earns_nor_spends(
 def test_whoever_lost_its_claim_is_not_put_off(batch: Batch, fast: ProviderAccount) -> None:
     PacingLane.objects.update(retry_tokens=0.0)
     job = factories.make_job(batch=batch, state=JobState.SUBMITTING)
-    factories.make_submission(job=job)
+    factories.make_submission(job=job, try_count=1)
     ready = prepared(fast, JobState.SUBMITTING)
     Job.objects.update(fencing_token=99)
     assert commit(fast, ready).lost == {job.pk}
@@ -165,4 +176,4 @@ def test_a_full_bucket_is_what_a_new_account_has(batch: Batch) -> None:
     row = pacing.lock(batch.account_id, Lane.SUBMIT)
     assert row.retry_tokens is None
     assert retry_budget.tokens_of(row, NOW) == MOST
-    assert ENGINE.submit_threads * 3 <= MOST, "what killed pumps leave in doubt goes again at once"
+    assert ENGINE.submit_threads * 3 <= MOST, "what an outage leaves in doubt goes again at once"
