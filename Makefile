@@ -6,12 +6,14 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Tests that measure a pace on a real stack have the machine for themselves; the others run two at a time.
 TOGETHER := -n 2 --dist loadfile -m "not alone"
-TOGETHER_ON_POSTGRES := -n 2 --dist loadfile -m "not alone and not simulation"
+# What never meets the configured database runs once, on the SQLite turn: adapters, sandbox, manifests, stores, simulator.
+TOGETHER_ON_POSTGRES := $(TOGETHER) --ignore=tests/providers --ignore=tests/sandbox --ignore=tests/manifests \
+	--ignore=tests/storage --ignore=tests/simulation
 ALONE := -m alone
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-sqlite test-postgres simulate chaos chromium lint types check bench bench-claiming bench-scale bench-statements bench-pacing bench-pacing-clusters \
-	bench-requests bench-webhooks loadtest lock clean
+.PHONY: help install demo up test test-sqlite test-postgres simulate chaos chromium lint types check lock clean \
+	bench bench-claiming bench-scale bench-statements bench-pacing bench-pacing-clusters bench-requests bench-webhooks loadtest
 
 help:
 	@echo "make demo     install, render the twelve documents of examples/ on the sandbox, print the result, stop"
