@@ -16,7 +16,7 @@ from batches.models import Submission
 from batches.providers import errors
 from batches.providers.base import DocumentSource, PreparedRequest
 from batches.providers.retry_after import parse_retry_after
-from tests.engine.simulated import Fail, Lose, Refuse
+from tests.engine.simulated import Complete, Fail, Lose, Refuse
 from tests.scenarios.world import World
 
 CASES = Path(__file__).resolve().parent.parent / "cases"
@@ -200,3 +200,20 @@ def test_104_an_error_text_of_a_megabyte_is_kept_and_ends_its_document(world: Wo
     assert world.states()["INV-3"] == "saved"
     assert world.job("INV-1").state == "failed"
     assert world.job("INV-2").state == "failed"
+
+
+def test_88_what_finished_while_nobody_worked_and_was_deleted_keeps_its_id_and_is_not_sent_again(world: World) -> None:
+    names = ["INV-1", "INV-2", "INV-3"]
+    for name in names:
+        world.provider.script(name, status=[Complete()] * 20)
+    world.provider.script("INV-1", download=[Refuse(errors.NotFound)] * 20)
+    world.provider.script("INV-2", download=[Refuse(errors.NotFound)] * 20)
+    world.hand_over(*names)
+    world.run_until(lambda: set(world.states().values()) == {"accepted"})
+    world.clock.advance(25 * 3600)
+    world.run_to_the_end()
+    assert world.states() == {"INV-1": "expired", "INV-2": "expired", "INV-3": "saved"}
+    for name in names:
+        assert len(world.provider.arrivals_of(name)) == 1
+        assert world.job(name).submissions.get().provider_job_id == world.provider.jobs_of(name)[0].id
+    assert "job id is kept" in world.job("INV-1").failure_words
