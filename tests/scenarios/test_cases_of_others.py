@@ -205,9 +205,8 @@ def test_104_an_error_text_of_a_megabyte_is_kept_and_ends_its_document(world: Wo
 def test_88_what_finished_while_nobody_worked_and_was_deleted_keeps_its_id_and_is_not_sent_again(world: World) -> None:
     names = ["INV-1", "INV-2", "INV-3"]
     for name in names:
-        world.provider.script(name, status=[Complete()] * 20)
-    world.provider.script("INV-1", download=[Refuse(errors.NotFound)] * 20)
-    world.provider.script("INV-2", download=[Refuse(errors.NotFound)] * 20)
+        gone = [] if name == "INV-3" else [Refuse(errors.NotFound)] * 20
+        world.provider.script(name, status=[Complete()] * 20, download=gone)
     world.hand_over(*names)
     world.run_until(lambda: set(world.states().values()) == {"accepted"})
     world.clock.advance(25 * 3600)
