@@ -142,7 +142,7 @@ def settle(events: Sequence[Event], *, now: datetime) -> list[Event]:
 
 
 def _mark(outcomes: dict[int, WebhookOutcome], *, now: datetime) -> None:
-    for outcome in set(outcomes.values()):
+    for outcome in sorted(set(outcomes.values())):
         mine = [pk for pk, each in outcomes.items() if each is outcome]
         WebhookEvent.objects.filter(pk__in=mine).exclude(outcome=WebhookOutcome.WOKE).update(
             outcome=outcome, processed_at=now

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from django.db import IntegrityError
 
-from batches.engine import health, sweep, work
+from batches.engine import health, running, sweep, work
+from batches.engine.audit import By
 from batches.models import Batch, HoldReason, ProviderAccount, WebhookEvent
 from batches.storage import StoreError
 from tests.simulation.remote import RemoteJob
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.simulation.world import World
+
+
+SOMEBODY = By(None, "a person", "command line")
 
 
 def set_up(world: World) -> None:
@@ -108,12 +113,12 @@ def _operator(world: World, dice: random.Random) -> None:
             world.trace("resumes", account.hold_reason)
             health.resume(account.pk, now=_now(world))
         if world.is_calm:
-            Batch.objects.exclude(paused_at=None).update(paused_at=None)
+            for batch in Batch.objects.exclude(paused_at=None).order_by("pk"):
+                running.resume(batch.pk, reason="The trouble is over.", by=SOMEBODY, now=_now(world))
 
 
-def _now(world: World) -> object:
-    from datetime import timedelta
-
+def _now(world: World) -> datetime:
+    """What the host's clock shows."""
     return world.scheduler.now() + timedelta(microseconds=world.clock_offset_us)
 
 
@@ -212,18 +217,24 @@ def _database_away(world: World, dice: random.Random) -> None:
 
 
 def _people(world: World, dice: random.Random) -> None:
-    """Pauses and holds, and takes both back."""
+    """Holds the account and pauses batches, takes both back, and now and then cancels for good."""
     while _while_troubled(world, dice, 1, 30):
-        deed = dice.choice(("hold", "resume", "pause", "continue"))
-        world.trace(deed)
+        deed = dice.choice(("hold", "resume", "pause", "pause", "continue", "continue", "cancel"))
         batches = list(Batch.objects.order_by("pk"))
+        if not batches:
+            continue
+        batch, now = dice.choice(batches), _now(world)
+        world.trace(deed, batch.pk)
         if deed == "hold":
-            health.hold(world.account.pk, reason=HoldReason.PERSON, words="A person held it.", now=_now(world))
+            health.hold(world.account.pk, reason=HoldReason.PERSON, words="A person held it.", now=now)
         elif deed == "resume":
-            health.resume(world.account.pk, now=_now(world))
-        elif batches:
-            paused_at = _now(world) if deed == "pause" else None
-            Batch.objects.filter(pk=dice.choice(batches).pk).update(paused_at=paused_at)
+            health.resume(world.account.pk, now=now)
+        elif deed == "pause":
+            running.pause(batch.pk, reason="A person paused it.", by=SOMEBODY, now=now)
+        elif deed == "continue":
+            running.resume(batch.pk, reason="A person lets it go on.", by=SOMEBODY, now=now)
+        elif dice.random() < 0.5:
+            running.cancel(batch.pk, reason="A person gave it up.", by=SOMEBODY, now=now)
 
 
 ACTORS: dict[str, Callable[[World, random.Random], None]] = {

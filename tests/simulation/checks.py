@@ -89,7 +89,8 @@ class CommitChecks:
             self.report(f"{move}, but it was {self.states.get(job_id)}")
         if (JobState(from_state), JobState(to_state)) not in EDGES:
             self.report(f"{move} is no edge")
-        if from_state not in RESTING and actor == "engine" and not self._holds(process, job_id, before):
+        is_evidence = from_state in RESTING or (from_state, to_state) == ("pending", "rendered")
+        if not is_evidence and actor == "engine" and not self._holds(process, job_id, before):
             self.report(f"{move} by {process}, but {before.get(job_id)} holds the newest claim")
         if to_state == "submitting":
             found = read("SELECT 1 FROM batches_submission WHERE job_id = ? AND outcome = 'open'", job_id)

@@ -92,6 +92,6 @@ def plan_of(seed: int) -> Plan:
             "deadline_seconds": rng.choice((20, 45, 90)),
             "key_retention_seconds": retention,
         },
-        claim_seconds=rng.choice((0.25, 1.0, 2.0)),
+        claim_seconds=rng.choice((0.5, 2.0, 5.0)),
         pump_slots=rng.choice((1, 2, 3)),
     )

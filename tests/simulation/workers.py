@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ def outcomes(seeds: list[int], plant: str = "") -> Iterator[Outcome]:
     import django
 
     django.setup()
+    gc.set_threshold(20_000, 20, 50)  # a run leaves little behind, and looking for it takes time
     from tests.simulation import planted
     from tests.simulation.store import make_folder
     from tests.simulation.world import Simulator

@@ -271,6 +271,7 @@ class World:
         self.account = ProviderAccount.objects.get()
         for name, value in self.plan.account.items():
             setattr(self.account, name, value)
+        self.account.webhook_secret = "whsec_invented" if self.plan.has("webhooks") else ""
         self.account.save()
         slots.ensure(self.plan.pump_slots)
         self.is_watching = True
