@@ -28,7 +28,7 @@ class EngineConf:
     flush_rows: int = 300
     flush_seconds: float = 0.03
     #: The same while so many outcomes a second arrive (three a document): fewer and larger writes.
-    flush_busy_seconds: float = 0.1
+    flush_busy_seconds: float = 0.15
     flush_busy_rate: float = 80.0
     #: Most jobs that one pump holds in memory.
     held_most: int = 1000

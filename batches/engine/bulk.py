@@ -8,9 +8,10 @@ comes back are the rows whose guard held, so that a stale writer learns that it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC
 from typing import Any
 
-from django.db import connection, models
+from django.db import connection, connections, models
 
 #: Rows per statement: far under SQLite's 32,766 variables for the widest table here.
 ROWS_PER_STATEMENT = 500
@@ -109,9 +110,19 @@ def _insert_parts(model: type[models.Model], rows: Sequence[Mapping[str, Any]]) 
 def _way_in(field: Any) -> Callable[[Any], Any]:
     """How a value of the field goes to the database. What needs no change is not sent through Django's layers."""
 
-    def save(value: Any) -> Any:
-        return field.get_db_prep_save(value, connection=connection)
+    database = connections[connection.alias]  # itself: the proxy looks it up anew at every touch
 
+    def save(value: Any) -> Any:
+        return field.get_db_prep_save(value, connection=database)
+
+    def instant(value: Any) -> Any:
+        if value is None or getattr(value, "tzinfo", None) is not UTC:
+            return save(value)
+        # What Django writes for an instant in UTC: SQLite has no type for it and is given its text.
+        return str(value.replace(tzinfo=None)) if database.vendor == "sqlite" else value
+
+    if type(field) is models.DateTimeField:
+        return instant
     if type(field) not in _AS_THEY_ARE:
         return save
     return lambda value: value if type(value) in _PLAIN else save(value)

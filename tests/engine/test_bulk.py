@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -55,6 +55,20 @@ def test_nulls_instants_and_numbers_of_different_rows_do_not_mix(batch: Batch, n
     assert bulk.guarded_update(Job, rows) == {job.pk for job in jobs}
     found = list(Job.objects.order_by("pk").values_list("deadline_at", "lease_owner", "lease_until", "poll_count"))
     assert found == [(None, None, None, 0), (precise, "p", now, 7), (None, None, None, 2**31 - 1)]
+
+
+def test_instants_are_written_as_django_writes_them(batch: Batch) -> None:
+    west = timezone(timedelta(hours=-7))
+    instants = [
+        datetime(2026, 3, 2, 9, 0, tzinfo=UTC),
+        datetime(2026, 3, 2, 9, 0, 0, 5, tzinfo=UTC),
+        datetime(2026, 3, 2, 2, 30, tzinfo=west),
+    ]
+    jobs = _jobs(batch, len(instants))
+    bulk.guarded_update(Job, [{"pk": job.pk, "due_at": instant} for job, instant in zip(jobs, instants, strict=True)])
+    for job, instant in zip(jobs, instants, strict=True):
+        assert Job.objects.filter(pk=job.pk, due_at=instant).exists()
+        assert Job.objects.filter(pk=job.pk, due_at__lte=instant, due_at__gte=instant).exists()
 
 
 def test_a_column_that_is_null_in_every_row_keeps_its_type(batch: Batch) -> None:
