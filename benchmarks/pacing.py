@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks import ours, processes, report
 from benchmarks.processes import say
-from tests.scenarios.pace import closest_breach
+from tests.scenarios.pace import StallWatch, closest_breach
 
 WORKERS = 4
 JOB_SECONDS = 1.0
@@ -32,15 +32,26 @@ def run(*, rates: Sequence[float], database: str, clusters: int, seconds: float)
     machine = report.machine()
     rows = []
     with contextlib.ExitStack() as stack:
-        peer = stack.enter_context(processes.running_peer())
+        peer = stack.enter_context(processes.running_peer(urgent=True))
         if database == "postgres":
             stack.enter_context(ours.postgres())
         for rate in rates:
-            arrivals = _arrivals(peer, database, clusters, rate, seconds)
-            rows.append(_row(arrivals, rate, seconds))
+            with StallWatch() as stalls:
+                arrivals = _arrivals(peer, database, clusters, rate, seconds)
+            rows.append([*_row(arrivals, rate, seconds), f"{1000 * stalls.worst:.0f}"])
             say(f"{rate:g}/s: {rows[-1]}")
     name = f"pacing-{database}" + (f"-{clusters}-clusters" if clusters > 1 else "")
-    head = ["pace", f"arrived in {seconds:g} s", "share", "at least", "", "worst pair, ms", "", "smallest gap, ms"]
+    head = [
+        "pace",
+        f"arrived in {seconds:g} s",
+        "share",
+        "at least",
+        "",
+        "worst pair, ms",
+        "",
+        "smallest gap, ms",
+        "stall, ms",
+    ]
     words = "one cluster" if clusters == 1 else f"{clusters} clusters"
     report.write(
         name,
@@ -48,6 +59,8 @@ def run(*, rates: Sequence[float], database: str, clusters: int, seconds: float)
         machine,
         "Worst pair: by how much the worst of all pairs i < j of arrivals undercuts (j - i) x interval - tolerance, "
         "the tolerance being the larger of 20 ms and a tenth of the interval. 0 or less keeps the contract. "
+        "Stall: the longest that this machine kept a thread waiting that wanted to run, start and stop of the cluster "
+        "included: a breach shorter than that may be the receiver's. "
         f"Load after: {processes.load()}.",
         report.table(head, rows),
     )

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import json
+import os
 import random
 import signal
 import sys
@@ -282,7 +284,12 @@ async def serve(port: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
-    asyncio.run(serve(parser.parse_args().port))
+    parser.add_argument("--urgent", action="store_true", help="Go before other processes, where that is permitted.")
+    options = parser.parse_args()
+    if options.urgent:
+        with contextlib.suppress(OSError):
+            os.nice(-15)
+    asyncio.run(serve(options.port))
 
 
 if __name__ == "__main__":

@@ -22,11 +22,14 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 class PeerProcess:
-    """The peer as a process of its own; `url` is its address."""
+    """The peer as a process of its own; `url` is its address.
 
-    def __init__(self) -> None:
+    `urgent` lets it go before others (as root only), so that an arrival's time is not that of the peer's own turn.
+    """
+
+    def __init__(self, *, urgent: bool = False) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.peer"],
+            [sys.executable, "-m", "benchmarks.peer", *(["--urgent"] if urgent else [])],
             cwd=REPOSITORY,
             stdout=subprocess.PIPE,
             text=True,
@@ -66,8 +69,8 @@ class PeerProcess:
 
 
 @contextlib.contextmanager
-def running_peer() -> Iterator[PeerProcess]:
-    peer = PeerProcess()
+def running_peer(*, urgent: bool = False) -> Iterator[PeerProcess]:
+    peer = PeerProcess(urgent=urgent)
     try:
         yield peer
     finally:
