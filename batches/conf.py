@@ -30,8 +30,9 @@ class EngineConf:
     #: The same while so many outcomes a second arrive (three a document): fewer and larger writes.
     flush_busy_seconds: float = 0.15
     flush_busy_rate: float = 80.0
-    #: Most jobs that one pump holds in memory.
-    held_most: int = 1000
+    #: Most jobs that one pump holds in memory, most of them at the provider: rate x job time x 2, so that two pumps can
+    #: have 10,000 documents of 5 s there at once. One costs about 2 KB.
+    held_most: int = 6000
     submit_threads: int = 16
     #: Without a pace, so many more intents are committed than threads are free, in fewer and larger writes.
     submit_line: int = 32

@@ -32,7 +32,7 @@ from batches.models import (
 IN_PROGRESS_STATES = tuple(state for state in ACTIVE_STATES if state is not JobState.PENDING)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OpenSubmission:
     """The open submission of a claimed job, without its body."""
 
@@ -55,7 +55,7 @@ class OpenSubmission:
         return replace(self, result=result)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Claim:
     """One job that this pump alone may work on until `lease_until`.
 

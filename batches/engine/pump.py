@@ -240,7 +240,7 @@ class Pump:
             claimed: list[Claim] = []
             if regular:
                 claimed += claims.claim_due(
-                    account, claims.IN_PROGRESS_STATES, owner=self.owner, now=now, most=min(room, 250)
+                    account, claims.IN_PROGRESS_STATES, owner=self.owner, now=now, most=min(room, 500)
                 )
             may_send = account.health == AccountHealth.OPEN and account.pk not in self._crowded
             if may_send and (regular or account.pk in self._hungry):
