@@ -86,7 +86,8 @@ class PollPlan:
                 return max(least, _around(elapsed, read, rng) - elapsed)
         share = STEP_SHARE
         if elapsed > self.worst_seconds:
-            share += min(ENGINE.poll_growth - 1, elapsed / self.worst_seconds - 1)
+            # The worst may be nothing at all: all were finished as soon as they were accepted.
+            share += min(ENGINE.poll_growth - 1, elapsed / max(self.worst_seconds, 0.001) - 1)
         return max(least, elapsed * share * rng.uniform(0.85, 1.15))
 
 

@@ -112,6 +112,13 @@ def test_a_job_that_was_finished_as_soon_as_it_was_accepted_is_a_duration_too() 
     assert known.reads[-1] == pytest.approx(2.0 * 1.02)
 
 
+def test_after_nothing_but_jobs_that_were_finished_at_once_a_slower_one_is_still_read() -> None:
+    known = expectations.plan([Sample(0.0, 0.0)] * 20)
+    assert known is not None
+    assert known.worst_seconds == 0.0
+    assert known.next_delay(3.0, Dice(0.5)) > 0
+
+
 def test_the_distribution_is_the_share_of_each_when_all_is_known_exactly() -> None:
     known = [Sample(1.9, 2.0)] * 30 + [Sample(9.9, 10.0)] * 10
     found = expectations.spread(known)
