@@ -14,7 +14,6 @@ from typing import Protocol
 
 from django.db import connection
 
-
 #: On a busy host one reading can be off by half of a long round trip, and a pump keeps its clock for its whole run.
 READINGS = 5
 
