@@ -16,6 +16,8 @@ from tests.simulation import workers
 
 #: Seeds that a worker is handed at once.
 SLICE = 10
+#: Between two lines about how far it has come.
+TELL_SECONDS = 30.0
 
 
 def main() -> int:
@@ -43,7 +45,7 @@ def _replay(seed: int, plant: str) -> int:
 
 
 def _run_many(given: argparse.Namespace) -> int:
-    began = time.monotonic()
+    began = told = time.monotonic()
     seeds = range(given.first, given.first + given.seeds)
     slices = [list(seeds[start : start + SLICE]) for start in range(0, len(seeds), SLICE)]
     failed: dict[int, str] = {}
@@ -57,6 +59,9 @@ def _run_many(given: argparse.Namespace) -> int:
                 if violations:
                     failed[seed] = violations[0]
                     print(f"seed {seed} fails: {violations[0]}", flush=True)
+            if time.monotonic() > told + TELL_SECONDS:
+                told = time.monotonic()
+                print(f"{done} of {given.seeds} runs, {len(failed)} failing", flush=True)
             if failed and given.stop:
                 pool.shutdown(cancel_futures=True)
                 break
