@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 from django_q import admin as queue_admin
 
 from batches import selectors, sentences, tokens, wording
-from batches.engine import health
+from batches.engine import deadlines, health
 from batches.models import (
     Alert,
     ApiToken,
@@ -32,6 +32,7 @@ from batches.models import (
     HoldReason,
     Job,
     JobEvent,
+    LearnedDeadline,
     Membership,
     PacingLane,
     ProviderAccount,
@@ -179,6 +180,7 @@ class ProviderAccountAdmin(Kept):
         "transport_failure_count",
         "created_at",
         "secrets",
+        "suggested_deadlines",
     )
     fieldsets = (
         (None, {"fields": ("name", "slug", "workspace", "kind", "base_url", "download_hosts", "archived_at")}),
@@ -199,6 +201,8 @@ class ProviderAccountAdmin(Kept):
                     "poll_initial_ms",
                     "poll_max_ms",
                     "deadline_seconds",
+                    "learned_deadline",
+                    "suggested_deadlines",
                     "key_retention_seconds",
                     "key_retention_source",
                 )
@@ -213,6 +217,14 @@ class ProviderAccountAdmin(Kept):
     @admin.display(description="pace", ordering="submit_interval_ms")
     def pace(self, account: ProviderAccount) -> str:
         return wording.pace(sentences.interval_ms(account))
+
+    @admin.display(description="suggested deadline")
+    def suggested_deadlines(self, account: ProviderAccount) -> str:
+        if account.learned_deadline == LearnedDeadline.OFF:
+            return "None: the learned deadline is off."
+        found = deadlines.suggestions(account.pk) if account.pk else {}
+        least = deadlines.SAMPLES_LEAST
+        return "\n".join(each.words for each in found.values()) or f"None yet: that takes {least} saved documents."
 
     @admin.display(description="what is set")
     def secrets(self, account: ProviderAccount) -> str:

@@ -64,7 +64,7 @@ JOB_BADGES: Mapping[str, Badge] = {
     JobState.FAILED: Badge("Failed", "failed", "It did not work out; the reason says why."),
     JobState.UNKNOWN: Badge("Not known if accepted", "failed", "We cannot tell whether the provider accepted it."),
     JobState.DEADLINE_EXCEEDED: Badge(
-        "Deadline passed", "failed", "We stopped waiting; the provider's job id is kept."
+        "Deadline passed", "failed", "We stopped waiting and look further apart; a late result is still saved."
     ),
     JobState.EXPIRED: Badge("Expired at the provider", "failed", "Rendered, but the file was gone before we had it."),
     JobState.CANCELLED: GROUP_BADGES[Group.CANCELLED],
@@ -171,7 +171,7 @@ EVENT_WORDS: Mapping[str, str] = {
     "submit_resend": "It is sent again with the same key.",
     "submit_anew": "It was refused under this key, so it waits to be sent under another one.",
     "render_again": "The provider says twice that it could not render it and did not bill it; it is sent once more.",
-    "deadline_exceeded": "We stopped waiting; the provider's job id is kept.",
+    "deadline_exceeded": "We stopped waiting; we look further apart, and a late result is still saved.",
     "finished_late": "The provider has finished it after all.",
 }
 

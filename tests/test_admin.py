@@ -34,6 +34,7 @@ from batches.models import (
     Submission,
     WebhookEvent,
 )
+from tests.engine.test_deadlines import fill
 from tests.factories import NOW, make_job, make_saved_job
 
 pytestmark = pytest.mark.django_db
@@ -166,6 +167,35 @@ def test_an_address_with_a_submission_is_fixed(rows: Job, admin_client: Client) 
     admin_client.post(address(ProviderAccount, "change", account.pk), form)
     account.refresh_from_db()
     assert account.base_url == "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    ("choice", "known", "words"),
+    [
+        ("on", 60, "finished within 0.5 s, the slowest in 0.5 s: 2 min suggested."),
+        ("suggested", 60, "2 min suggested."),
+        ("suggested", 10, "that takes 50 saved documents"),
+        ("off", 60, "the learned deadline is off"),
+    ],
+)
+def test_the_suggested_deadline_is_shown_with_its_reason_and_cannot_be_typed(
+    choice: str, known: int, words: str, account: ProviderAccount, admin_client: Client
+) -> None:
+    ProviderAccount.objects.update(learned_deadline=choice)
+    fill(account, [0.5] * known)
+    page = admin_client.get(address(ProviderAccount, "change", account.pk))
+    assert words in page.content.decode()
+    assert "suggested_deadlines" not in page.context["adminform"].form.fields
+
+
+def test_the_learned_deadline_is_chosen_and_a_value_that_there_is_not_is_refused(
+    account: ProviderAccount, admin_client: Client
+) -> None:
+    form = as_posted(account_form(account, admin_client))
+    for value, status, kept in (("on", 302, "on"), ("by heart", 200, "on")):
+        answer = admin_client.post(address(ProviderAccount, "change", account.pk), form | {"learned_deadline": value})
+        account.refresh_from_db()
+        assert (answer.status_code, account.learned_deadline) == (status, kept)
 
 
 def test_accounts_are_held_and_resumed_with_a_record(account: ProviderAccount, admin_client: Client) -> None:

@@ -317,6 +317,19 @@ def test_a_hold_without_a_reason_is_refused(sandbox: ProviderAccount) -> None:
     assert sandbox.health == "open"
 
 
+@pytest.mark.parametrize("choice", ["off", "suggested", "on"])
+def test_account_sets_what_is_done_with_the_learned_deadline(choice: str, sandbox: ProviderAccount) -> None:
+    code, out, _ = run("account", "sandbox", "--set", f"learned_deadline={choice}", "--json")
+    assert (code, json.loads(out)["learned_deadline"]) == (0, choice)
+
+
+def test_a_choice_about_the_learned_deadline_that_there_is_not_is_told_what_there_is(sandbox: ProviderAccount) -> None:
+    code, _, err = run("account", "sandbox", "--set", "learned_deadline=by heart")
+    assert code == 2
+    for part in ("learned_deadline", "off", "suggested", "on"):
+        assert part in err
+
+
 def test_account_sets_limits(sandbox: ProviderAccount) -> None:
     code, out, _ = run("account", "sandbox", "--set", "max_in_flight=7", "submit_windows=[[20, 60]]", "--json")
     answer = json.loads(out)
@@ -336,6 +349,8 @@ def test_account_sets_limits(sandbox: ProviderAccount) -> None:
         "submit_windows=20",
         "api_key=two words",
         "poll_initial_ms=99999999",
+        "learned_deadline=by heart",
+        "learned_deadline=",
         "health=open",
         "max_in_flight",
     ],

@@ -17,6 +17,7 @@ from django.db.models.functions import Coalesce
 
 from batches.conf import ENGINE
 from batches.engine import turns
+from batches.engine.batchsizes import BatchSizes
 from batches.engine.expectations import Sample
 from batches.models import (
     ACTIVE_STATES,
@@ -59,8 +60,9 @@ class OpenSubmission:
 class Claim:
     """One job that this pump alone may work on until `lease_until`.
 
-    `input_bytes` is the size of its input; `unfinished_at` when a status read last found it unfinished, and `observed`
-    how long it took, once its end was seen: what durations are learned from.
+    `input_bytes` is the size of its input, `batch_size` how many items its batch has; `unfinished_at` when a status
+    read last found it unfinished, and `observed` how long it took, once its end was seen: what durations are learned
+    from.
     """
 
     job_id: int
@@ -82,6 +84,7 @@ class Claim:
     submission: OpenSubmission | None
     input_bytes: int = 0
     batch_id: int | None = None
+    batch_size: int = 0
     unfinished_at: datetime | None = None
     observed: Sample | None = None
 
@@ -90,7 +93,13 @@ class Claim:
 
 
 def claim_due(
-    account: ProviderAccount, states: Sequence[JobState], *, owner: str, now: datetime, most: int
+    account: ProviderAccount,
+    states: Sequence[JobState],
+    *,
+    owner: str,
+    now: datetime,
+    most: int,
+    sizes: BatchSizes | None = None,
 ) -> list[Claim]:
     """Up to `most` due jobs of the account in `states`, leased to `owner`.
 
@@ -114,9 +123,10 @@ def claim_due(
             .defer("version__input_inline")
         )
         submissions = _open_submissions([job.pk for job in jobs])
+        counts = (sizes or BatchSizes()).of(jobs)
     place = {job_id: index for index, job_id in enumerate(ids)}
     jobs.sort(key=lambda job: place[job.pk])
-    return [_claim(job, submissions.get(job.pk), job.last_sequence) for job in jobs]
+    return [_claim(job, submissions.get(job.pk), job.last_sequence, counts[job.pk]) for job in jobs]
 
 
 def _lease_oldest(
@@ -210,7 +220,7 @@ def open_submission(row: Submission) -> OpenSubmission:
     )
 
 
-def _claim(job: Job, submission: OpenSubmission | None, last_sequence: int) -> Claim:
+def _claim(job: Job, submission: OpenSubmission | None, last_sequence: int, batch_size: int) -> Claim:
     document = job.version.document
     return Claim(
         job_id=job.pk,
@@ -232,5 +242,6 @@ def _claim(job: Job, submission: OpenSubmission | None, last_sequence: int) -> C
         submission=submission,
         input_bytes=job.version.input_bytes,
         batch_id=job.lead_batch_id,
+        batch_size=batch_size,
         unfinished_at=job.provider_status_at if job.state == JobState.ACCEPTED else None,
     )

@@ -15,11 +15,10 @@ from django.db import DatabaseError, connection, transaction
 
 from batches.engine import alerts, bulk, expectations
 from batches.engine.expectations import Sample
-from batches.models import AlertKind, BatchItem, Duration, JobState, ProviderAccount, SubmissionOutcome
+from batches.models import AlertKind, Duration, JobState, ProviderAccount, SubmissionOutcome
 
 if TYPE_CHECKING:
     from batches.engine.changes import Change  # which writes its rows by this module
-    from batches.engine.claims import Claim
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +33,9 @@ WHAT_TO_DO = (
 
 
 class Book:
-    """Writes the durations of one pump's outcomes. Remembers sizes of batches, and whose alert is closed."""
+    """Writes the durations of one pump's outcomes. Remembers whose alert is closed."""
 
     def __init__(self) -> None:
-        self._batch_sizes: dict[int, int] = {}
         self._sound: set[int] = set()
 
     def record(self, changes: Sequence[Change], *, now: datetime) -> None:
@@ -51,8 +49,7 @@ class Book:
         accounts = {change.claim.account_id for change, _outcome in ended}
         try:
             with transaction.atomic():
-                sizes = self._sizes_of([change.claim for change, _outcome in ended])
-                bulk.insert(Duration, [_row(change, outcome, sizes[change.claim.job_id]) for change, outcome in ended])
+                bulk.insert(Duration, [_row(change, outcome) for change, outcome in ended])
                 for account_id in accounts - self._sound:
                     alerts.close_for_account(ProviderAccount(pk=account_id), AlertKind.DURATIONS, now=now)
         except Exception as error:
@@ -63,18 +60,6 @@ class Book:
             self._alert(accounts, error, now=now)
         else:
             self._sound |= accounts
-
-    def _sizes_of(self, ended: Sequence[Claim]) -> dict[int, int]:
-        """How many items the batch of each job has. A batch never grows, so each is counted once."""
-        leads = {claim.job_id: claim.batch_id for claim in ended}
-        unled = {claim.version_id: claim.job_id for claim in ended if claim.batch_id is None}
-        if unled:
-            items = BatchItem.objects.filter(version_id__in=unled).order_by("-pk").values_list("version_id", "batch_id")
-            leads |= {unled[version_id]: batch_id for version_id, batch_id in items}
-        for batch_id in set(leads.values()) - self._batch_sizes.keys() - {None}:
-            assert batch_id is not None
-            self._batch_sizes[batch_id] = BatchItem.objects.filter(batch_id=batch_id).count()
-        return {job_id: self._batch_sizes.get(batch_id or 0, 0) for job_id, batch_id in leads.items()}
 
     def _alert(self, account_ids: Iterable[int], error: Exception, *, now: datetime) -> None:
         try:
@@ -88,7 +73,7 @@ class Book:
             log.exception("the alert about it could not be opened")
 
 
-def _row(change: Change, outcome: JobState, batch_size: int) -> dict[str, Any]:
+def _row(change: Change, outcome: JobState) -> dict[str, Any]:
     claim = change.claim
     assert claim.submission is not None
     began_at = claim.submission.accepted_at or claim.submission.first_sent_at
@@ -104,7 +89,7 @@ def _row(change: Change, outcome: JobState, batch_size: int) -> dict[str, Any]:
         "seen_after_seconds": observed.by - observed.after if observed else 0.0,
         "poll_count": change.move.fields.get("poll_count", claim.poll_count) if change.move else claim.poll_count,
         "request_bytes": claim.input_bytes,
-        "batch_size": batch_size,
+        "batch_size": claim.batch_size,
     }
 
 

@@ -1,12 +1,16 @@
 """The late watch: jobs that nobody waits for any more are still read, slowly, while the provider keeps their result.
 
 A submission that was given up on with a provider job id (past the deadline, or failed) may have been finished and
-billed after all. Its due read is claimed by a guarded UPDATE that names the next one, so that two pumps never make the
-same and a killed one loses nothing. What is found goes through `transitions` with the state and token that were read.
+billed after all. Of the other ends there is nothing to watch: an unknown one has no id that could be read, and an
+expired one was seen to be finished, and its result is gone.
+
+A due read is claimed by a guarded UPDATE that names the next one, so that two pumps never make the same and a killed
+one loses nothing. What is found goes through `transitions` with the state and token that were read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -31,7 +35,7 @@ from batches.models import (
     SubmissionOutcome,
 )
 from batches.providers import errors
-from batches.providers.base import ExchangeFacts, JobPhase, JobStatus
+from batches.providers.base import ExchangeFacts, JobPhase, JobStatus, Provider
 
 #: Given up on, with something that may still come of it.
 WATCHED_STATES = frozenset({JobState.DEADLINE_EXCEEDED, JobState.FAILED})
@@ -39,8 +43,11 @@ WATCHED_STATES = frozenset({JobState.DEADLINE_EXCEEDED, JobState.FAILED})
 RESCUED_STATES = frozenset({JobState.DEADLINE_EXCEEDED, JobState.FAILED, JobState.PENDING})
 
 
-def begun(change: Change) -> Change:
-    """The change, with the watch that it begins: its submission is given up on with an id."""
+def begun(change: Change, provider: Callable[[], Provider]) -> Change:
+    """The change, with the watch that it begins: its submission is given up on with an id.
+
+    It lasts for as long as the provider says that it keeps results, else for as long as we assume.
+    """
     known, move = change.claim.submission, change.move
     if known is None or move is None or known.provider_job_id is None or known.accepted_at is None:
         return change
@@ -49,7 +56,8 @@ def begun(change: Change) -> Change:
         return change
     # The provider's retention begins when its job ends, and a job past its deadline has not been seen to end.
     from_at = change.at if move.to_state is JobState.DEADLINE_EXCEEDED else known.accepted_at
-    until = from_at + timedelta(seconds=ENGINE.link_lifetime_seconds)
+    kept_for = provider().capabilities.link_lifetime_seconds or ENGINE.link_lifetime_seconds
+    until = from_at + timedelta(seconds=kept_for)
     if until <= change.at:
         return change
     fields = {"watch_at": change.at + timedelta(seconds=ENGINE.watch_first_seconds), "watch_until": until}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from batches.conf import EngineConf
-from batches.engine import changes, durations, latewatch
+from batches.engine import changes, durations
 from batches.engine.changes import Change
 
 
@@ -30,7 +30,7 @@ class Outbox:
         earlier = self._set_aside.pop(change.claim.job_id, None)
         if earlier is not None:
             change = replace(change, exchanges=earlier.exchanges + change.exchanges)
-        self._waiting.append(latewatch.begun(change))
+        self._waiting.append(change)
         self._since = self._since or now
 
     def set_aside(self, change: Change) -> None:

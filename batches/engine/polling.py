@@ -92,7 +92,9 @@ def _judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Chan
     if claim.submission.failed_at is not None:
         return _not_failed_after_all(claim, seen, exchanges, context)
     if _deadline_passed(claim, status.exchange.started_at, context):
-        return _deadline_exceeded(claim, f"Its last status was “{status.status_word}”.", seen, exchanges, context)
+        word = status.status_word
+        last = f"Its last status was “{word}”." if word else "Its last answer named no status."
+        return _deadline_exceeded(claim, last, seen, exchanges, context)
     return _poll_again(replace(claim, unfinished_at=status.exchange.started_at), seen, exchanges, context)
 
 
@@ -257,9 +259,11 @@ def _deadline_exceeded(
     allowed = context.account.deadline_seconds
     if claim.deadline_at is not None and claim.submission.accepted_at is not None:
         allowed = round((claim.deadline_at - claim.submission.accepted_at).total_seconds())
+    reads, sent = seen["poll_count"], claim.submission.try_count
     words = (
-        f"No result {elapsed} s after it was accepted (deadline {allowed} s, {seen['poll_count']} status reads, "
-        f"sent {claim.submission.try_count} times). {last} The provider's job id is kept."
+        f"No result {elapsed} s after it was accepted (deadline {allowed} s, {reads} status reads, sent "
+        f"{'once' if sent == 1 else f'{sent} times'}, in a batch of {claim.batch_size:,}). {last} "
+        "The provider's job id is kept."
     )
     return Change(
         claim=claim,

@@ -37,6 +37,7 @@ from batches.engine import (
     submission,
 )
 from batches.engine.accounts import Providers
+from batches.engine.batchsizes import BatchSizes
 from batches.engine.blocks import Blocks
 from batches.engine.changes import Change, FollowStep
 from batches.engine.claims import Claim
@@ -99,6 +100,7 @@ class Pump:
         self._polls = Polls(self.conf, self.rng)
         self._poll_slots = Blocks(Lane.POLL, self.conf)
         self._outbox = Outbox(self.conf)
+        self._claim_due = partial(claims.claim_due, owner=self.owner, sizes=BatchSizes())
         self._crowded: set[int] = set()
         self._saved: set[int] = set()  # versions, until their batches are looked at for odd ones
         self._wakeups = Wakeups(self.conf)
@@ -239,16 +241,14 @@ class Pump:
             room = self.conf.held_most - len(self._held)
             claimed: list[Claim] = []
             if regular:
-                claimed += claims.claim_due(
-                    account, claims.IN_PROGRESS_STATES, owner=self.owner, now=now, most=min(room, 500)
-                )
+                claimed += self._claim_due(account, claims.IN_PROGRESS_STATES, now=now, most=min(room, 500))
             may_send = account.health == AccountHealth.OPEN and account.pk not in self._crowded
             if may_send and (regular or account.pk in self._hungry):
                 waiting = len(self._ready[account.pk]) + list(self._preparing.values()).count(account.pk)
                 wanted = min(READY_MOST, pacing.slots_in(pacing.submit_limits(account), READY_SECONDS) + 1) - waiting
                 wanted = min(room - len(claimed), wanted)
                 if regular or wanted >= READY_MOST // 2:
-                    pending = claims.claim_due(account, (JobState.PENDING,), owner=self.owner, now=now, most=wanted)
+                    pending = self._claim_due(account, (JobState.PENDING,), now=now, most=wanted)
                     # A full slice: there is more, so it is asked for as soon as there is room, not a while later.
                     (self._hungry.add if 0 < wanted == len(pending) else self._hungry.discard)(account.pk)
                     claimed += pending
@@ -507,7 +507,8 @@ class Pump:
             if change.effect == changes.NO_EFFECT and not change.submission_fields:
                 self._outbox.set_aside(change)
                 return
-        self._outbox.add(change, now)
+        account = self._accounts[change.claim.account_id]
+        self._outbox.add(latewatch.begun(change, partial(self.providers.of, account)), now)
 
     def _flush_if_due(self, now: datetime) -> None:
         if self._outbox.is_due(now):

@@ -15,7 +15,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 
 from batches.management import choosing
-from batches.models import ProviderAccount, UnreadableSecret
+from batches.models import LearnedDeadline, ProviderAccount, UnreadableSecret
 
 FROM_STDIN = "-"
 SECRETS = frozenset({"api_key", "webhook_secret"})
@@ -51,6 +51,10 @@ def _words(text: str) -> str:
     return text.strip()
 
 
+def _learned(text: str) -> LearnedDeadline:
+    return LearnedDeadline(text.strip())
+
+
 def _hosts(text: str) -> list[str]:
     return [host.strip().lower() for host in text.split(",") if host.strip()]
 
@@ -66,7 +70,7 @@ SETTINGS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "poll_max_ms": (_whole, "whole milliseconds"),
     "max_in_flight": (_whole, "a whole number"),
     "deadline_seconds": (_whole, "whole seconds"),
-    "learned_deadline": (_words, "off, suggested or on"),
+    "learned_deadline": (_learned, "off, suggested or on"),
     "key_retention_seconds": (_whole, "whole seconds"),
     "key_retention_source": (_words, "where the number comes from"),
     "download_hosts": (_hosts, "host names with commas between"),

@@ -21,7 +21,7 @@ class JobState(models.TextChoices):
     SAVED = "saved", "Saved"  # stored and verified; nothing leaves it but a missing object
     FAILED = "failed", "Failed"  # will not move by itself
     UNKNOWN = "unknown", "Not known if accepted"  # nothing is sent by itself; a person looks at the provider
-    DEADLINE_EXCEEDED = "deadline_exceeded", "Deadline passed"  # we stopped asking; the id is kept
+    DEADLINE_EXCEEDED = "deadline_exceeded", "Deadline passed"  # the id is kept and read on, slowly
     EXPIRED = "expired", "Expired at the provider"  # the link died before we had the bytes
     CANCELLED = "cancelled", "Cancelled"  # never sent, no live item needs it
 

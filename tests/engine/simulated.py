@@ -1,7 +1,8 @@
 """A provider that lives in the test's process: it keeps RelayPDF's promises about keys, and a ledger of what it did.
 
-Each call can be scripted per document, which it knows by the `<h1>` of its HTML. What no script says goes well: a
-submission is accepted, the second status read says completed, the download is a real PDF that holds the name.
+Each call can be scripted per document, which it knows by the `<h1>` (else the `<p>`) of its HTML. What no script says
+goes well: a submission is accepted, the second status read says completed, the download is a real PDF that holds the
+name.
 
     provider.script("INV-1", submit=[Lose(), Refuse(errors.RateLimited, retry_after=2)])
     provider.script("INV-2", status=itertools.repeat(Word("processing")))
@@ -385,7 +386,7 @@ class SimulatedProvider:
 
 
 def _name_in(body: bytes) -> str:
-    found = re.search(rb"<h1>(.*?)</h1>", body)
+    found = re.search(rb"<h1>(.*?)</h1>", body) or re.search(rb"<p>(.*?)</p>", body)
     return json.loads(b'"' + found[1] + b'"') if found else ""
 
 

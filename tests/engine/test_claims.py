@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from batches.conf import ENGINE
 from batches.engine import claims, turns
+from batches.engine.batchsizes import BatchSizes
 from batches.models import Batch, BatchItem, Job, JobState, ProviderAccount, SubmissionOutcome
 from tests import factories
 from tests.factories import NOW
@@ -50,6 +51,22 @@ def test_a_claim_carries_what_its_step_needs(batch: Batch, account: ProviderAcco
     assert claimed.submission is not None
     assert claimed.submission.provider_job_id == "pdf_9"
     assert claimed.next_sequence == 2
+
+
+def test_a_claim_says_how_large_its_batch_is_and_counts_each_batch_once(account: ProviderAccount) -> None:
+    """Also where no batch leads it, because its own is paused: then the newest batch that holds its version."""
+    workspace = factories.make_workspace()
+    small, large = (factories.make_batch(workspace=workspace, account=account) for _ in range(2))
+    led = [factories.make_accepted_job(batch=batch) for batch in (small, large, large)]
+    unled = factories.make_accepted_job(batch=large)
+    Job.objects.filter(pk=unled.pk).update(lead_batch=None)
+    sizes = BatchSizes()
+    claimed = claims.claim_due(account, IN_PROGRESS, owner="a", now=NOW, most=100, sizes=sizes)
+    found = {each.job_id: each.batch_size for each in claimed}
+    assert found == {led[0].pk: 1, led[1].pk: 3, led[2].pk: 3, unled.pk: 3}
+    with CaptureQueriesContext(connection) as asked:
+        assert sizes.of(led) == {job.pk: found[job.pk] for job in led}
+    assert len(asked) == 0
 
 
 def test_only_the_open_submission_comes_with_the_claim(batch: Batch, account: ProviderAccount, now: datetime) -> None:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
 
 from batches import selectors
+from batches.engine import links
 from batches.models import Submission
 from batches.providers import errors
-from batches.providers.base import DocumentSource, PreparedRequest
+from batches.providers.base import DocumentSource, PreparedRequest, ProviderConfig
+from batches.providers.relaypdf import RelayPDF
 from batches.providers.retry_after import parse_retry_after
-from tests.engine.simulated import Complete, Fail, Lose, Refuse
+from tests.engine.simulated import Complete, Fail, Lose, Refuse, Word, pdf
+from tests.providers.relaypdf_double import RelayPDFDouble
 from tests.scenarios.world import World
 
 CASES = Path(__file__).resolve().parent.parent / "cases"
@@ -159,6 +164,118 @@ def test_59_ten_minutes_of_429_use_up_no_try_and_fail_nobody(world: World) -> No
     world.run_to_the_end()
     world.assert_saved(names)
     assert set(Submission.objects.values_list("try_count", flat=True)) == {1}
+
+
+def test_61_a_status_that_is_not_found_for_a_moment_costs_nothing(world: World) -> None:
+    world.provider.script("INV-1", status=[*[Refuse(errors.NotFound)] * 5, Word("processing"), Complete()])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    assert len(world.provider.arrivals) == 1
+
+
+def test_61_a_status_that_is_never_found_ends_at_the_deadline_with_its_id_and_sends_nothing(world: World) -> None:
+    world.provider.script("INV-1", status=itertools.repeat(Refuse(errors.NotFound)))
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    job = world.job("INV-1")
+    assert (job.state, job.failure_class) == ("deadline_exceeded", "job_not_found")
+    assert "does not know this job" in job.failure_words
+    assert job.state_changed_at >= job.deadline_at
+    assert job.submissions.get().provider_job_id == world.provider.jobs_of("INV-1")[0].id
+    assert len(world.provider.arrivals) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    list(
+        zip(
+            (CASES / "062-odd-status.jsonl").read_text(encoding="utf-8").splitlines(),
+            [
+                "Its last status was “rendering_fonts”.",
+                "Its last status was “WAITING”.",
+                "Its last answer named no status.",
+                "Its last answer named no status.",
+                "another job than the one that was asked for",
+                *["no JSON object"] * 3,
+            ],
+            strict=True,
+        )
+    ),
+)
+def test_62_an_odd_status_is_neither_final_nor_success_and_the_deadline_ends_it(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, line: str, shown: str
+) -> None:
+    world = make_world(deadline_seconds=10)
+    with RelayPDFDouble() as double:
+        odd = [line.replace('"job_1"', '"%s"')]
+        monkeypatch.setattr(double, "job_answer", lambda job_id: (200, odd[0].replace("%s", job_id).encode()))
+        provider = RelayPDF(ProviderConfig(slug="relaypdf", base_url=double.url, api_key=double.api_key))
+        monkeypatch.setattr(world, "provider", provider)
+        world.hand_over("INV-1")
+        world.run_until(lambda: world.job("INV-1").poll_count > 3)
+        assert world.states() == {"INV-1": "accepted"}
+        world.run_to_the_end()
+        provider.close()
+        assert len(double.seen("submit")) == 1
+        assert double.seen("download") == []
+    job = world.job("INV-1")
+    assert (job.state, job.failure_class) == ("deadline_exceeded", "deadline_exceeded")
+    assert shown in job.failure_words
+    assert job.submissions.get().provider_job_id
+    assert job.exchanges.filter(kind="poll").count() == job.poll_count
+
+
+@pytest.mark.parametrize(
+    "accepted_about",
+    [
+        pytest.param(datetime(2026, 3, 29, 0, 50, tzinfo=UTC), id="01:50, before the hour that there is not"),
+        pytest.param(datetime(2026, 10, 25, 0, 50, tzinfo=UTC), id="02:50, the first time"),
+        pytest.param(datetime(2026, 10, 25, 1, 50, tzinfo=UTC), id="02:50, the second time"),
+    ],
+)
+def test_64_half_an_hour_is_half_an_hour_when_the_clocks_change(
+    make_world: Callable[..., World], settings: Any, client: Client, admin_user: User, accepted_about: datetime
+) -> None:
+    settings.TIME_ZONE = "Europe/Berlin"
+    world = make_world(deadline_seconds=1800)
+    world.clock.advance((accepted_about - world.clock.now()).total_seconds())
+    world.provider.script("INV-1", status=itertools.repeat(Word("processing")))
+    world.provider.script("INV-2", status=[Complete()], download=itertools.repeat(Refuse(errors.ServerFault)))
+    world.hand_over("INV-1", "INV-2")
+    world.run_until(lambda: world.states() == {"INV-1": "deadline_exceeded", "INV-2": "rendered"}, within=2000)
+    job, row = world.job("INV-1"), world.job("INV-1").submissions.get()
+    assert row.accepted_at - accepted_about < timedelta(seconds=10)
+    assert job.deadline_at - row.accepted_at == timedelta(seconds=1800)
+    assert timedelta(seconds=1800) <= job.state_changed_at - row.accepted_at < timedelta(seconds=1810)
+    link = world.job("INV-2")
+    rendered_at = link.events.get(to_state="rendered").at
+    assert links.dies_at(rendered_at, link.submissions.get().result) - rendered_at == timedelta(hours=24)
+    client.force_login(admin_user)
+    page = client.get(f"/documents/{link.version.document.public_id}/").text
+    assert f'title="{link.deadline_at:%Y-%m-%d %H:%M:%S} UTC"' in page
+    past = client.get(f"/documents/{job.version.document.public_id}/").text
+    assert f"{job.state_changed_at:%Y-%m-%d %H:%M:%S} UTC" in past
+
+
+def test_136_documents_that_never_end_there_end_here_and_the_one_beside_them_is_saved(world: World) -> None:
+    for name in ("", "unreachable image"):  # the texts of all but H-4
+        world.provider.script(name, status=itertools.repeat(Word("processing")))
+    world.hand_over_file((CASES / "136-never-ends.json").read_bytes())
+    world.run_to_the_end()
+    assert world.states() == {f"H-{n}": "saved" if n == 4 else "deadline_exceeded" for n in range(1, 6)}
+    assert world.stored("H-4") == pdf("normal")
+    for name in ("H-1", "H-2", "H-3", "H-5"):
+        job, row = world.job(name), world.job(name).submissions.get()
+        assert row.provider_job_id in world.provider.jobs
+        assert job.provider_status == "processing"
+        for part in ("“processing”", "deadline 60 s", "in a batch of 5", "job id is kept"):
+            assert part in job.failure_words
+        assert job.lease_owner is None, "nobody is held up by it"
+    assert len(world.provider.arrivals) == 5
+    world.hand_over("INV-1")
+    world.run_to_the_end(within=20)
+    world.assert_saved(["INV-1"])
 
 
 def test_103_a_fault_of_ours_and_a_500_on_a_download_stop_nobody_else(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -127,6 +128,17 @@ def test_a_watch_ends_with_the_providers_retention_and_its_reads_grow_apart(worl
     assert 15 < len(world.provider.reads) - reads < 60
     assert world.states() == {"INV-1": "deadline_exceeded"}
     assert world.job("INV-1").failure_class == "deadline_exceeded"
+
+
+@pytest.mark.parametrize(("said", "kept_for"), [(7 * 86400, 7 * 86400), (None, ENGINE.link_lifetime_seconds)])
+def test_a_watch_lasts_for_as_long_as_the_provider_says_that_it_keeps_results(
+    world: World, said: int | None, kept_for: float
+) -> None:
+    world.provider.capabilities = replace(world.provider.capabilities, link_lifetime_seconds=said)
+    row = given_up(world)
+    assert row.watch_until is not None
+    last_read_at = world.job("INV-1").state_changed_at
+    assert abs((row.watch_until - last_read_at).total_seconds() - kept_for) < 5
 
 
 def test_two_pumps_never_make_the_same_late_read(world: World) -> None:

@@ -26,8 +26,10 @@ def test_at_the_deadline_the_id_and_the_last_word_are_kept_and_the_alert_says_wh
     assert (row.provider_job_id, row.outcome) == (world.provider.jobs_of("INV-1")[0].id, "open")
     (alert,) = Alert.objects.filter(closed_at=None)
     assert alert.job == job
-    for part in ("INV-1", "“rendering-v2”", "deadline 60 s", "id is kept"):
+    for part in ("INV-1", "“rendering-v2”", "deadline 60 s", "sent once", "in a batch of 2", "id is kept"):
         assert part in alert.words
+    assert f"{job.poll_count} status reads" in job.failure_words
+    assert "in a batch of 2" in job.events.last().words
     last_read_at = job.events.last().at
     assert last_read_at >= job.deadline_at, "declared only after a read at the deadline"
     assert len(world.provider.arrivals_of("INV-1")) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import random
@@ -96,7 +97,11 @@ class World:
     def hand_over(self, *names: str) -> Batch:
         """Start a batch of small documents through the real intake; a document's business id is its `<h1>`."""
         rows = [{"id": name, "html": f"<h1>{name}</h1>"} for name in names]
-        source = manifests.from_upload(io.BytesIO(json.dumps(rows).encode()), "manifest.json")
+        return self.hand_over_file(json.dumps(rows).encode())
+
+    def hand_over_file(self, manifest: bytes) -> Batch:
+        """Start a batch of what a JSON manifest says."""
+        source = manifests.from_upload(io.BytesIO(manifest), "manifest.json")
         checked = intake.check(source, workspace=self.workspace, account=self.account, on_conflict="refuse")
         with checked.manifest:
             return intake.start(
@@ -105,7 +110,7 @@ class World:
                 actor=None,
                 actor_words="a test",
                 from_where="command line",
-                creation_key=f"{names}",
+                creation_key=hashlib.sha256(manifest).hexdigest(),
                 store=self.store,
                 now=self.clock.now(),
             )
