@@ -39,11 +39,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class LaneState:
-    """What the row holds. `next_slot_us` is GCRA's theoretical arrival time; `recent` is oldest first."""
+    """What the row holds. `next_slot_us` is GCRA's theoretical arrival time; `recent` is oldest first.
+
+    `interval_us` is the interval that `next_slot_us` was reckoned with; 0 when that is not known.
+    """
 
     next_slot_us: int = 0
     cool_down_until_us: int = 0
     recent: tuple[int, ...] = ()
+    interval_us: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,11 +68,12 @@ def take(
     if limits.unpaced:
         slot = max(now_us, state.cool_down_until_us)
         return [slot] * (wanted if slot <= now_us + horizon_us else 0), slot, state
+    untouched, state = state, at_interval(state, limits.interval_us)
     slots: list[int] = []
     while True:
         slot = _earliest(state, limits, now_us)
         if len(slots) == wanted or slot > now_us + horizon_us:
-            return slots, slot, state
+            return slots, slot, state if slots else untouched
         slots.append(slot)
         keep = max((count for count, _length in limits.windows), default=0)
         state = replace(
@@ -86,13 +91,14 @@ def _earliest(state: LaneState, limits: Limits, now_us: int) -> int:
     return slot
 
 
-def within_reach(state: LaneState, limits: Limits, *, now_us: int, horizon_us: int) -> LaneState:
-    """The row, brought back to where these limits can have put it: slower ones that were changed no longer hold.
+def at_interval(state: LaneState, interval_us: int) -> LaneState:
+    """The row as if its last slot had been reckoned with this interval, so that a changed pace holds at once. Pure.
 
-    The last slot lay at most the horizon ahead, so what is left is one new interval after it or more. Pure.
+    Only the row itself tells that: the caller's `now` may be from before a long wait for the row, and what other
+    pumps were given meanwhile must stay taken.
     """
-    furthest = now_us + horizon_us + limits.burst * limits.interval_us
-    return replace(state, next_slot_us=min(state.next_slot_us, furthest))
+    shift = interval_us - state.interval_us if state.interval_us else 0  # 0: nobody knows, so nothing is moved
+    return replace(state, next_slot_us=max(0, state.next_slot_us + shift), interval_us=interval_us)
 
 
 def submit_limits(account: ProviderAccount) -> Limits:
@@ -146,11 +152,10 @@ def reserve(
     now_us, horizon_us = to_us(now), int(horizon_seconds * 1_000_000)
     with transaction.atomic(savepoint=False):
         row = row or lock(account_id, lane)
-        stored = LaneState(row.next_slot_us, row.cool_down_until_us, tuple(row.recent))
-        state = within_reach(stored, limits, now_us=now_us, horizon_us=horizon_us)
+        state = LaneState(row.next_slot_us, row.cool_down_until_us, tuple(row.recent), row.interval_us)
         slots, following, new_state = take(state, limits, now_us=now_us, wanted=wanted, horizon_us=horizon_us)
         extra = also(len(slots)) if slots else {}
-        if (new_state != stored or extra) and not _advance(row, new_state, extra):
+        if (new_state != state or extra) and not _advance(row, new_state, extra):
             slots, following = [], now_us  # another pump was first; the caller asks again
     # Asking a little before the slot comes near is soon enough, and late enough for the others.
     ask_again_us = max(now_us, following - horizon_us * 4 // 5)
@@ -191,7 +196,11 @@ def lock(account_id: int, lane: Lane) -> PacingLane:
 def _advance(row: PacingLane, state: LaneState, also: Mapping[str, Any]) -> bool:
     return bool(
         PacingLane.objects.filter(pk=row.pk, revision=row.revision).update(
-            next_slot_us=state.next_slot_us, recent=list(state.recent), revision=row.revision + 1, **also
+            next_slot_us=state.next_slot_us,
+            recent=list(state.recent),
+            interval_us=state.interval_us,
+            revision=row.revision + 1,
+            **also,
         )
     )
 

@@ -202,6 +202,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name="pacinglane",
+            name="interval_us",
+            field=models.BigIntegerField(default=0, help_text="The interval that next_slot_us was reckoned with."),
+        ),
+        migrations.AddField(
+            model_name="pacinglane",
             name="retry_tokens",
             field=models.FloatField(
                 blank=True,

@@ -174,6 +174,7 @@ class PacingLane(models.Model):
     next_slot_us = models.BigIntegerField(default=0)
     cool_down_until_us = models.BigIntegerField(default=0)
     recent = models.JSONField(default=list)
+    interval_us = models.BigIntegerField(default=0, help_text="The interval that next_slot_us was reckoned with.")
     revision = models.BigIntegerField(default=0)
     retry_tokens = models.FloatField(
         null=True, blank=True, help_text="Resends that the retry budget still allows; empty: the budget is full."

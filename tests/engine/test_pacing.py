@@ -234,26 +234,39 @@ class TestNoPace:
 # --- limits that change while pumps run ---
 
 
-def test_a_faster_pace_holds_at_once_and_never_closer_than_itself() -> None:
-    """The last slot of the slow pace may lie as far ahead as the horizon; the next is one new interval after that."""
-    horizon, fast = SECOND // 2, Limits(SECOND // 10)
-    _slots, _next, state = pacing.take(LaneState(), Limits(60 * SECOND), now_us=T0, wanted=1, horizon_us=horizon)
-    reached = pacing.within_reach(state, fast, now_us=T0 + SECOND, horizon_us=horizon)
-    slots, _next, _state = pacing.take(reached, fast, now_us=T0 + SECOND, wanted=2, horizon_us=FAR)
-    assert [(slot - T0) / SECOND for slot in slots] == [1.6, 1.7]
+def test_a_faster_pace_holds_from_the_next_slot_on() -> None:
+    """The next slot is one new interval after the last one that was given out."""
+    fast = Limits(SECOND // 10)
+    _slots, _next, state = pacing.take(LaneState(), Limits(60 * SECOND), now_us=T0, wanted=1, horizon_us=SECOND // 2)
+    slots, _next, _state = pacing.take(state, fast, now_us=T0, wanted=2, horizon_us=FAR)
+    assert [(slot - T0) / SECOND for slot in slots] == [0.1, 0.2]
 
 
-@pytest.mark.parametrize("limits", [Limits(SECOND), Limits(SECOND, burst=3), Limits(SECOND // 10)])
-def test_limits_that_did_not_change_have_their_row_left_as_it_is(limits: Limits) -> None:
-    _slots, _next, state = pacing.take(LaneState(), limits, now_us=T0, wanted=99, horizon_us=SECOND // 2)
-    assert pacing.within_reach(state, limits, now_us=T0, horizon_us=SECOND // 2) == state
+def test_whoever_waited_long_for_the_row_is_given_no_slot_that_others_have() -> None:
+    """Its `now` is from before its wait; ten slots were given out since."""
+    limits = Limits(SECOND // 20)
+    state = LaneState()
+    taken: list[int] = []
+    for at in range(0, 3 * SECOND, SECOND // 4):
+        slots, _next, state = pacing.take(state, limits, now_us=T0 + at, wanted=99, horizon_us=SECOND // 2)
+        taken += slots
+    late, _next, _state = pacing.take(state, limits, now_us=T0 + SECOND, wanted=5, horizon_us=FAR)
+    assert min(late) >= max(taken) + limits.interval_us
+
+
+def test_two_pumps_that_know_different_limits_for_a_moment_shift_the_row_by_nothing() -> None:
+    slow, fast = Limits(3 * SECOND), Limits(SECOND // 10)
+    _slots, _next, state = pacing.take(LaneState(), slow, now_us=T0, wanted=1, horizon_us=0)
+    for _ in range(5):
+        state = pacing.at_interval(pacing.at_interval(state, fast.interval_us), slow.interval_us)
+    assert state.next_slot_us == T0 + 3 * SECOND
 
 
 def test_a_slower_pace_holds_from_the_next_slot_on() -> None:
     slots, _next, state = pacing.take(LaneState(), Limits(SECOND // 10), now_us=T0, wanted=99, horizon_us=SECOND // 2)
     assert len(slots) == 6
     later, _next, _state = pacing.take(state, Limits(3 * SECOND), now_us=T0 + SECOND // 2, wanted=3, horizon_us=FAR)
-    assert [(slot - T0) / SECOND for slot in later] == [0.6, 3.6, 6.6]
+    assert [(slot - T0) / SECOND for slot in later] == [3.5, 6.5, 9.5]
 
 
 @pytest.mark.parametrize(
