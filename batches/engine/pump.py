@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -32,6 +31,7 @@ from batches.engine import (
     polling,
     probes,
     retries,
+    shares,
     slots,
     steps,
     submission,
@@ -45,7 +45,7 @@ from batches.engine.clock import Clock
 from batches.engine.outbox import Outbox
 from batches.engine.pdfcheck import PdfChecker
 from batches.engine.polls import Polls
-from batches.engine.threads import Threads
+from batches.engine.threads import Pool, Threads
 from batches.engine.wakeups import Wakeups
 from batches.models import AccountHealth, HoldReason, JobState, Lane, LearnedDeadline, ProviderAccount, PumpSlot
 from batches.storage import ArtifactStore
@@ -89,10 +89,11 @@ class Pump:
 
     def __post_init__(self) -> None:
         self._accounts: dict[int, ProviderAccount] = {}
+        self._known: list[int] = []  # those that are not archived
         self._held: dict[int, Claim] = {}
         self._leases: dict[int, datetime] = {}
         self._busy: set[int] = set()  # a thread has it
-        self._sending: set[int] = set()  # of those, what waits for its slot or its answer
+        self._sending: dict[int, int] = {}  # of those, what waits for its slot or its answer: job → account
         self._preparing: dict[int, int] = {}  # job → account
         self._ready: dict[int, deque[submission.Prepared]] = defaultdict(deque)
         self._ask_again: dict[int, datetime] = {}
@@ -187,7 +188,7 @@ class Pump:
         for account_id, ready in self._ready.items():
             account = self._accounts.get(account_id)
             # Without a free thread a result has to come first, and wakes the pump.
-            if ready and account is not None and self._free_for(pacing.submit_limits(account)):
+            if ready and account is not None and self._free_for(account_id, pacing.submit_limits(account)):
                 due.append(self._ask_again.get(account_id, now))
         return max(0.001, min(0.25, (min(due) - now).total_seconds()))
 
@@ -221,6 +222,8 @@ class Pump:
             self._accounts[account_id].health = AccountHealth.HELD
             self._accounts[account_id].hold_reason = HoldReason.AUTH
         self._accounts |= readable
+        self._known = [account.pk for account in self._accounts.values() if account.archived_at is None]
+        self._threads.know(self._known)
         self._crowded = links.crowded(self._accounts, most=self.conf.fetch_backlog_most)
         for account in self._accounts.values():
             if probes.is_due(account, now=now):
@@ -231,14 +234,18 @@ class Pump:
         if account.pk in self._probing or not probes.claim(account, provider.capabilities, now=now):
             return
         self._probing.add(account.pk)
-        self._threads.start(self._threads.poll, lambda: steps.probe(account.pk, provider, now=self.clock.now()))
+        self._threads.start(
+            self._threads.poll,
+            lambda: steps.probe(account.pk, provider, now=self.clock.now()),
+            account_id=account.pk,
+        )
 
     def _claim_if_due(self, now: datetime) -> None:
         regular = now >= self._claim_at
         if regular:
             self._claim_at = now + timedelta(seconds=self.conf.claim_interval_seconds)
         for account in self._accounts.values():
-            room = self.conf.held_most - len(self._held)
+            room = self._room_for(account.pk) if regular or account.pk in self._hungry else 0
             claimed: list[Claim] = []
             if regular:
                 claimed += self._claim_due(account, claims.IN_PROGRESS_STATES, now=now, most=min(room, 500))
@@ -253,6 +260,13 @@ class Pump:
                     (self._hungry.add if 0 < wanted == len(pending) else self._hungry.discard)(account.pk)
                     claimed += pending
             self._begin(account, claimed, now)
+
+    def _room_for(self, account_id: int) -> int:
+        """How many more jobs of the account may be held here, so that a large one leaves room for the others."""
+        if len(self._accounts) == 1:
+            return self.conf.held_most - len(self._held)  # nobody to count for
+        held = Counter(claim.account_id for claim in self._held.values())
+        return shares.room(account_id, held, self._known, most=self.conf.held_most, least=shares.HELD_LEAST)
 
     def _begin(self, account: ProviderAccount, claimed: list[Claim], now: datetime) -> None:
         """Every claimed job goes to its next step."""
@@ -321,7 +335,7 @@ class Pump:
                 continue
             mine = [item for item in ready if self._is_mine(item.claim)]
             limits = pacing.submit_limits(account)
-            free = self._free_for(limits)
+            free = self._free_for(account_id, limits)
             if not free:
                 continue  # a slot without a thread would only be lost to the other pumps
             provider = self.providers.of(account)
@@ -334,7 +348,7 @@ class Pump:
             for sending in intents.sendings:
                 claim = sending.prepared.claim
                 self._held[claim.job_id] = claim
-                self._sending.add(claim.job_id)
+                self._sending[claim.job_id] = account_id
                 self._work(
                     claim,
                     self._threads.submit,
@@ -348,13 +362,13 @@ class Pump:
                     instead=steps.NotSentYet(claim, sending),
                 )
 
-    def _free_for(self, limits: pacing.Limits) -> int:
+    def _free_for(self, account_id: int, limits: pacing.Limits) -> int:
         """How many intents may be committed now. Without a pace no slot is lost by waiting in line: larger blocks."""
-        free = self.conf.submit_threads - len(self._sending)
-        if limits.unpaced:
-            free += self.conf.submit_line
-            free = free if free >= self.conf.submit_line else 0
-        return max(0, free)
+        if not limits.unpaced:
+            return self._threads.submit.free(account_id)
+        waiting = list(self._sending.values()).count(account_id)
+        free = self.conf.submit_threads + self.conf.submit_line - waiting
+        return free if free >= self.conf.submit_line else 0
 
     def _is_mine(self, claim: Claim) -> bool:
         """As far as this pump knows; the database has the last word."""
@@ -395,7 +409,7 @@ class Pump:
             for watch in latewatch.claim_due(account, self._poll_slots, most=self.conf.watch_reads_most, now=now):
                 self._watching.add(watch.submission_id)
                 look = partial(steps.look_late, watch, self.providers.of(account), self.clock, self._threads.halt)
-                self._threads.start(self._threads.poll, look)
+                self._threads.start(self._threads.poll, look, account_id=account.pk)
 
     def _start_polls(self, now: datetime) -> None:
         for account_id, waiting in self._polls.due(now + POLL_GATHER).items():
@@ -425,14 +439,15 @@ class Pump:
     def _work(
         self,
         claim: Claim,
-        pool: ThreadPoolExecutor,
+        pool: Pool,
         step: Callable[..., steps.Result],
         *given: object,
         instead: steps.Result | None = None,
     ) -> None:
         """Run a step on a thread; `instead` is what comes back when its turn comes only while the pump is ending."""
         instead = instead or steps.NotBegun(claim)
-        if self._threads.start(pool, lambda: steps.guarded(claim, step, *given), instead=instead):
+        run = partial(steps.guarded, claim, step, *given)
+        if self._threads.start(pool, run, instead=instead, account_id=claim.account_id):
             self._busy.add(claim.job_id)
 
     def _take_results(self, now: datetime) -> None:
@@ -449,7 +464,7 @@ class Pump:
             return
         claim = result.claim
         self._busy.discard(claim.job_id)
-        self._sending.discard(claim.job_id)
+        self._sending.pop(claim.job_id, None)
         account = self._accounts[claim.account_id]
         context = polling.PollContext(account, now, self.rng, self._polls.plan(claim))
         self._preparing.pop(claim.job_id, None)

@@ -2,13 +2,67 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from batches.conf import EngineConf
+from batches.engine.shares import Lines, Step
 from batches.engine.steps import Result
+
+log = logging.getLogger(__name__)
+
+
+class Pool:
+    """So many threads, shared by accounts as `shares` says."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._executor = ThreadPoolExecutor(most, thread_name_prefix=name)
+        self._lines = Lines(most)
+        self._lock = threading.Lock()
+
+    def submit(self, step: Step, account_id: int) -> None:
+        with self._lock:
+            self._lines.add(account_id, step)
+        self._begin()
+
+    def free(self, account_id: int) -> int:
+        """How many steps of the account would begin at once. Only `submit` and `know` make that less."""
+        with self._lock:
+            return self._lines.free(account_id)
+
+    def know(self, account_ids: Collection[int]) -> None:
+        with self._lock:
+            self._lines.known = account_ids
+        self._begin()
+
+    def shutdown(self) -> None:
+        """Wait for all that was submitted: a thread ends only when no step waits that it could go on with."""
+        self._executor.shutdown(wait=True)
+
+    def _begin(self) -> None:
+        while True:
+            with self._lock:
+                begun = self._lines.begin()
+            if begun is None:
+                return
+            self._executor.submit(self._work, *begun)
+
+    def _work(self, account_id: int, step: Step) -> None:
+        """Run the step, and then whatever is next: a thread that is free asks nobody."""
+        while True:
+            try:
+                step()
+            except Exception:
+                log.exception("a step of account %s ended without a result", account_id)
+            with self._lock:
+                self._lines.ended(account_id)
+                begun = self._lines.begin()
+            if begun is None:
+                return
+            account_id, step = begun
 
 
 class Threads:
@@ -21,13 +75,20 @@ class Threads:
         self.wake = threading.Event()
         self.halt = threading.Event()
         self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()
-        self.submit = ThreadPoolExecutor(conf.submit_threads, thread_name_prefix="submit")
-        self.poll = ThreadPoolExecutor(conf.poll_threads, thread_name_prefix="poll")
-        self.fetch = ThreadPoolExecutor(conf.fetch_threads, thread_name_prefix="fetch")
-        self.prepare = ThreadPoolExecutor(conf.prepare_threads, thread_name_prefix="prepare")
+        self.submit = Pool(conf.submit_threads, "submit")
+        self.poll = Pool(conf.poll_threads, "poll")
+        self.fetch = Pool(conf.fetch_threads, "fetch")
+        self.prepare = Pool(conf.prepare_threads, "prepare")
 
-    def start(self, pool: ThreadPoolExecutor, step: Callable[[], Result], *, instead: Result | None = None) -> bool:
-        """Begin a step; false when the pump is ending.
+    def know(self, account_ids: Collection[int]) -> None:
+        """Whose steps may come: of each pool a little is kept for those among them that have less than their least."""
+        for pool in self._pools():
+            pool.know(account_ids)
+
+    def start(
+        self, pool: Pool, step: Callable[[], Result], *, instead: Result | None = None, account_id: int = 0
+    ) -> bool:
+        """Begin a step as soon as the account has a thread for it; false when the pump is ending.
 
         `instead` is the result of a step whose turn comes only then; None runs it all the same.
         """
@@ -38,7 +99,7 @@ class Threads:
             self._results.put(instead if instead is not None and self.halt.is_set() else step())
             self.wake.set()
 
-        pool.submit(run)
+        pool.submit(run, account_id)
         return True
 
     def results(self) -> Iterator[Result]:
@@ -52,5 +113,8 @@ class Threads:
     def close(self) -> None:
         """Wait for every step that has begun."""
         self.halt.set()
-        for pool in (self.prepare, self.submit, self.poll, self.fetch):
-            pool.shutdown(wait=True)
+        for pool in self._pools():
+            pool.shutdown()
+
+    def _pools(self) -> tuple[Pool, ...]:
+        return self.prepare, self.submit, self.poll, self.fetch

@@ -3,44 +3,52 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any
 
+from batches.engine.shares import Lines
 from tests.simulation.scheduler import Event, Killed, Process, Scheduler
 
 
 class Pool:
-    """At most `most` steps at once, the others in line."""
+    """At most `most` steps at once, the others in the engine's own lines."""
 
     def __init__(self, scheduler: Scheduler, process: Process, most: int) -> None:
         self._scheduler = scheduler
         self._process = process
-        self._most = most
-        self._line: deque[Callable[[], object]] = deque()
-        self.under_way = 0
+        self._lines = Lines(most)
+        self._waiting = 0
 
-    def submit(self, step: Callable[[], object]) -> None:
-        if self.under_way < self._most:
-            self._begin(step)
-        else:
-            self._line.append(step)
+    def submit(self, step: Callable[[], object], account_id: int) -> None:
+        self._waiting += 1
+        self._lines.add(account_id, step)
+        self._begin()
 
-    def _begin(self, step: Callable[[], object]) -> None:
-        self.under_way += 1
-        self._scheduler.spawn(self._process, lambda: self._run(step))
+    def free(self, account_id: int) -> int:
+        return self._lines.free(account_id)
 
-    def _run(self, step: Callable[[], object]) -> None:
+    def know(self, account_ids: Collection[int]) -> None:
+        self._lines.known = account_ids
+        self._begin()
+
+    def _begin(self) -> None:
+        while begun := self._lines.begin():
+            account_id, step = begun
+            self._scheduler.spawn(self._process, partial(self._run, account_id, step))
+
+    def _run(self, account_id: int, step: Callable[[], object]) -> None:
         try:
             step()
         except Killed:
             return
-        self.under_way -= 1
-        if self._line:
-            self._begin(self._line.popleft())
+        self._waiting -= 1
+        self._lines.ended(account_id)
+        self._begin()
 
     @property
     def is_idle(self) -> bool:
-        return not self.under_way and not self._line
+        return not self._waiting
 
 
 class Threads:
@@ -57,7 +65,11 @@ class Threads:
         self.fetch: Any = Pool(scheduler, process, conf.fetch_threads)
         self.prepare: Any = Pool(scheduler, process, conf.prepare_threads)
 
-    def start(self, pool: Any, step: Callable[[], Any], *, instead: Any = None) -> bool:
+    def know(self, account_ids: Collection[int]) -> None:
+        for pool in (self.prepare, self.submit, self.poll, self.fetch):
+            pool.know(account_ids)
+
+    def start(self, pool: Any, step: Callable[[], Any], *, instead: Any = None, account_id: int = 0) -> bool:
         if self.halt.is_set():
             return False
 
@@ -65,7 +77,7 @@ class Threads:
             self._results.append(instead if instead is not None and self.halt.is_set() else step())
             self.wake.set()
 
-        pool.submit(run)
+        pool.submit(run, account_id)
         return True
 
     def results(self) -> Iterator[Any]:
