@@ -17,6 +17,7 @@ from django.core.management.base import CommandError
 from django.db import OperationalError
 
 from batches import tokens
+from batches.engine import audit, running
 from batches.models import ApiToken, AuditEntry, Batch, Job, JobState, Membership, ProviderAccount
 from tests.factories import (
     NOW,
@@ -205,6 +206,60 @@ def test_what_is_not_known_is_refused_with_what_is(arguments: list[str], words: 
     code, _, err = run("submit", str(manifest), *arguments)
     assert code == 2
     assert words in err
+
+
+@pytest.mark.usefixtures("default_workspace", "sandbox")
+def test_submit_takes_a_weight_and_rules_to_stop_by(manifest: Path) -> None:
+    code, _, err = run(
+        "submit", str(manifest), "--weight", "3", "--stop-after-failures", "5", "--stop-after-percent", "10"
+    )
+    assert (code, err) == (0, "")
+    batch = Batch.objects.get()
+    assert (batch.weight, batch.stop_after_failures, batch.stop_after_percent) == (3, 5, 10)
+
+
+@pytest.mark.usefixtures("default_workspace", "sandbox")
+def test_without_them_a_batch_counts_as_one_and_never_stops_by_itself(manifest: Path) -> None:
+    run("submit", str(manifest))
+    batch = Batch.objects.get()
+    assert (batch.weight, batch.stop_after_failures, batch.stop_after_percent) == (1, None, None)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--weight", "0", "weight: Ensure this value is greater than or equal to 1."),
+        ("--weight", "101", "weight: Ensure this value is less than or equal to 100."),
+        ("--stop-after-failures", "0", "stop_after_failures: Ensure this value is greater than or equal to 1."),
+        ("--stop-after-failures", "-3", "stop_after_failures: Ensure this value is greater than or equal to 1."),
+        ("--stop-after-percent", "0", "stop_after_percent: Ensure this value is greater than or equal to 1."),
+        ("--stop-after-percent", "101", "stop_after_percent: Ensure this value is less than or equal to 100."),
+    ],
+)
+@pytest.mark.usefixtures("default_workspace", "sandbox")
+def test_a_weight_or_rule_out_of_range_is_refused_in_words_and_nothing_is_stored(
+    option: str, value: str, words: str, manifest: Path
+) -> None:
+    code, out, err = run("submit", str(manifest), option, value)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert not Batch.objects.exists()
+
+
+@pytest.mark.parametrize(("option", "value"), [("--weight", "heavy"), ("--stop-after-percent", "2.5")])
+def test_a_weight_or_rule_that_is_no_whole_number_is_refused(option: str, value: str, manifest: Path) -> None:
+    code, _, err = run("submit", str(manifest), option, value)
+    assert code != 0
+    assert f"argument {option}: invalid int value: '{value}'" in err
+
+
+@pytest.mark.usefixtures("default_workspace", "sandbox")
+def test_waiting_on_a_paused_batch_says_why(manifest: Path) -> None:
+    run("submit", str(manifest), "--creation-key", "once")
+    running.pause(Batch.objects.get().pk, reason="The prices are wrong.", by=audit.ENGINE, now=NOW)
+    code, _, err = run("submit", str(manifest), "--creation-key", "once", "--wait", "--timeout", "0.6")
+    assert code == 5
+    assert "The prices are wrong." in err
 
 
 def test_without_a_workspace_bootstrap_is_named(manifest: Path) -> None:

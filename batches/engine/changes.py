@@ -19,6 +19,7 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 
 from batches.engine import alerts, bulk, credit, durations, health, pacing, stopping, transitions
 from batches.engine.claims import Claim
+from batches.engine.contention import again_after_deadlock
 from batches.engine.transitions import Move
 from batches.models import (
     FAILED_STATES,
@@ -125,8 +126,7 @@ def write_round(group: Sequence[Change], *, now: datetime, book: durations.Book 
     """
     book = book or durations.Book()
     try:
-        with transaction.atomic():
-            stale = _write_group(group, book, now=now)
+        stale = _write_together(group, book, now=now)
     except (OperationalError, InterfaceError):
         raise  # the database is away: the pump keeps the group and tries again
     except Exception:
@@ -156,8 +156,7 @@ def _write_one_by_one(group: Sequence[Change], book: durations.Book, *, now: dat
     stale: set[int] = set()
     for change in group:
         try:
-            with transaction.atomic():
-                stale |= _write_group([change], book, now=now)
+            stale |= _write_together([change], book, now=now)
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:
@@ -186,6 +185,12 @@ def _park_unwritable(change: Change, error: Exception, book: durations.Book, *, 
             raise
         except Exception:
             log.exception("a part of the outcome of job %s is lost", change.claim.job_id)
+
+
+@again_after_deadlock
+@transaction.atomic
+def _write_together(group: Sequence[Change], book: durations.Book, *, now: datetime) -> set[int]:
+    return _write_group(group, book, now=now)
 
 
 def _write_group(group: Sequence[Change], book: durations.Book, *, now: datetime) -> set[int]:

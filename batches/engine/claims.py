@@ -18,6 +18,7 @@ from django.db.models.functions import Coalesce
 from batches.conf import ENGINE
 from batches.engine import turns
 from batches.engine.batchsizes import BatchSizes
+from batches.engine.contention import again_after_deadlock
 from batches.engine.expectations import Sample
 from batches.models import (
     ACTIVE_STATES,
@@ -92,6 +93,7 @@ class Claim:
         return replace(self, state=state, **changes)
 
 
+@again_after_deadlock
 def claim_due(
     account: ProviderAccount,
     states: Sequence[JobState],
@@ -166,6 +168,7 @@ def sendable(account_id: int, job_ids: Sequence[int]) -> tuple[set[int], int]:
     return set(live), next(iter(live.values()), 0)
 
 
+@again_after_deadlock
 def renew(owner: str, job_ids: Sequence[int], *, now: datetime) -> set[int]:
     """Prolong the lease of the jobs that `owner` still holds; returns them. The others were lost."""
     until = now + timedelta(seconds=ENGINE.lease_seconds)
@@ -179,6 +182,7 @@ def renew(owner: str, job_ids: Sequence[int], *, now: datetime) -> set[int]:
     return held
 
 
+@again_after_deadlock
 def release(owner: str, job_ids: Sequence[int], *, now: datetime) -> None:
     """Give back what `owner` still holds, due at once, so that another pump goes on without waiting for the lease."""
     for start in range(0, len(job_ids), 1000):
@@ -187,6 +191,7 @@ def release(owner: str, job_ids: Sequence[int], *, now: datetime) -> None:
         mine.update(lease_owner=None, lease_until=None)
 
 
+@again_after_deadlock
 def release_life(life: str) -> int:
     """Give back what pumps of a cluster held that is proven dead (`batches/lives.py`); how many jobs.
 

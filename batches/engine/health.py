@@ -12,9 +12,11 @@ from django.db.models import Case, F, QuerySet, When
 from batches import wording
 from batches.conf import ENGINE
 from batches.engine import alerts, retries
+from batches.engine.contention import again_after_deadlock
 from batches.models import AccountHealth, AlertKind, HoldReason, Job, JobState, ProviderAccount, UnreadableSecret
 
 
+@again_after_deadlock
 def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> bool:
     """Hold an open account; true when this call did it. A hold that a person must end outranks `unreachable`."""
     with transaction.atomic():
@@ -63,6 +65,7 @@ def resume(account_id: int, *, now: datetime) -> bool:
     return open_account(account_id, ProviderAccount.objects.all(), now=now, on_probation=False, balance_seen=None)
 
 
+@again_after_deadlock
 def open_account(
     account_id: int,
     held: QuerySet[ProviderAccount],

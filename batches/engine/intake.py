@@ -20,6 +20,7 @@ from batches import manifests, queue
 from batches.conf import ENGINE
 from batches.engine import audit, bulk, keys, stopping, transitions, turns
 from batches.engine.audit import By
+from batches.engine.contention import again_after_deadlock
 from batches.engine.errors import IntakeRefused
 from batches.manifests import Action, ExistingDocument, ExistingVersion, Manifest, ManifestSource, OnConflict, Plan
 from batches.models import (
@@ -144,8 +145,7 @@ def start(
         batch = _batch(checked, name, starter, creation_key, store, now=now)
         rules.apply(batch)
         try:
-            with transaction.atomic():
-                _write(batch, checked, starter, now=now)
+            _write(batch, checked, starter, now=now)
             return batch
         except IntegrityError as error:
             # Somebody else was first with some of these documents. What they started may be what this one wants.
@@ -217,6 +217,8 @@ def _store_large_inputs(checked: Check, store: ArtifactStore) -> None:
             store.put(key, io.BytesIO(row.text().encode()))
 
 
+@again_after_deadlock
+@transaction.atomic
 def _write(batch: Batch, checked: Check, starter: By, *, now: datetime) -> None:
     # Two batches that name the same new documents in different order would wait for each other (PostgreSQL).
     Workspace.objects.select_for_update(no_key=True).get(pk=batch.workspace_id)

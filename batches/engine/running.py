@@ -16,6 +16,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from batches import queue
 from batches.engine import alerts, audit, pacing, transitions, turns
 from batches.engine.audit import By
+from batches.engine.contention import again_after_deadlock
 from batches.models import (
     AlertKind,
     Batch,
@@ -36,6 +37,7 @@ ENDED_AT_ONCE = 500
 CANCELLABLE_STATES = (JobState.PENDING, JobState.SUBMITTING)
 
 
+@again_after_deadlock
 def pause(batch_id: int, *, reason: str, by: By, now: datetime) -> bool:
     """Send nothing new of this batch; true when this call paused it, false when it was paused or cancelled before.
 
@@ -46,6 +48,7 @@ def pause(batch_id: int, *, reason: str, by: By, now: datetime) -> bool:
         return batch is not None and _pause(batch, reason=reason, by=by, now=now)
 
 
+@again_after_deadlock
 def stop(batch_id: int, *, reason: str, alert: str, now: datetime) -> bool:
     """The batch's own rule pauses it. False too when an intake holds the workspace just now: the sweep asks again."""
     with transaction.atomic():
@@ -56,6 +59,7 @@ def stop(batch_id: int, *, reason: str, alert: str, now: datetime) -> bool:
         return True
 
 
+@again_after_deadlock
 def resume(batch_id: int, *, reason: str, by: By, now: datetime) -> bool:
     """Let a paused batch go on; true when this call did it. Its stop rules count from here on."""
     with transaction.atomic():
@@ -77,20 +81,29 @@ def cancel(batch_id: int, *, reason: str, by: By, now: datetime) -> bool:
     memory of the wish: its job is resolved first, and ends as cancelled only if it proves never to have arrived. What
     the provider has is polled, collected and saved, and its items stay live.
     """
-    with transaction.atomic():
-        batch = _taken(batch_id)
-        if batch is None or batch.cancelled_at is not None:
-            return False
-        Batch.objects.filter(pk=batch.pk).update(cancelled_at=now, paused_at=None, pause_reason="")
-        alerts.close_for_batch(batch, AlertKind.BATCH_STOPPED, now=now)
-        named = _named(batch)
-        count = named.filter(cancelled_at=None, version__job__state__in=CANCELLABLE_STATES).update(cancelled_at=now)
-        turns.choose_leads(Job.objects.filter(lead_batch=batch))
-        _revoke(Job.objects.filter(lead_batch=None, version__in=named.values("version")))
-        _record("cancel_batch", batch, reason=reason, by=by, now=now, facts={"items_cancelled": count})
-    while end_unneeded(now=now, most=ENDED_AT_ONCE, workspace_id=batch.workspace_id):
+    workspace_id = _give_up(batch_id, reason=reason, by=by, now=now)
+    if workspace_id is None:
+        return False
+    while end_unneeded(now=now, most=ENDED_AT_ONCE, workspace_id=workspace_id):
         pass  # what a death leaves here, the sweep ends
     return True
+
+
+@again_after_deadlock
+@transaction.atomic
+def _give_up(batch_id: int, *, reason: str, by: By, now: datetime) -> int | None:
+    """Mark the batch and its unsent items; the workspace, or None when it was cancelled before."""
+    batch = _taken(batch_id)
+    if batch is None or batch.cancelled_at is not None:
+        return None
+    Batch.objects.filter(pk=batch.pk).update(cancelled_at=now, paused_at=None, pause_reason="")
+    alerts.close_for_batch(batch, AlertKind.BATCH_STOPPED, now=now)
+    named = _named(batch)
+    count = named.filter(cancelled_at=None, version__job__state__in=CANCELLABLE_STATES).update(cancelled_at=now)
+    turns.choose_leads(Job.objects.filter(lead_batch=batch))
+    _revoke(Job.objects.filter(lead_batch=None, version__in=named.values("version")))
+    _record("cancel_batch", batch, reason=reason, by=by, now=now, facts={"items_cancelled": count})
+    return batch.workspace_id
 
 
 def end_unneeded(*, now: datetime, most: int, workspace_id: int | None = None) -> int:
@@ -104,9 +117,7 @@ def end_unneeded(*, now: datetime, most: int, workspace_id: int | None = None) -
     for workspace in workspaces.order_by("pk").values_list("pk", flat=True):
         ids = _unneeded(workspace)[: most - ended]
         if ids:
-            with transaction.atomic():
-                Workspace.objects.select_for_update(no_key=True).get(pk=workspace)
-                ended += _end(ids, now=now)
+            ended += _end(workspace, ids, now=now)
         if ended >= most:
             break
     return ended
@@ -122,7 +133,10 @@ def _unneeded(workspace_id: int) -> list[int]:
     return found
 
 
-def _end(ids: Sequence[int], *, now: datetime) -> int:
+@again_after_deadlock
+@transaction.atomic
+def _end(workspace_id: int, ids: Sequence[int], *, now: datetime) -> int:
+    Workspace.objects.select_for_update(no_key=True).get(pk=workspace_id)
     jobs = Job.objects.filter(pk__in=ids, state=JobState.PENDING)
     turns.choose_leads(jobs)  # an intake may have come between
     may_exist = Submission.objects.filter(Q(in_doubt=True) | Q(provider_job_id__isnull=False), job=OuterRef("pk"))

@@ -20,6 +20,7 @@ from batches.conf import ENGINE
 from batches.engine import bulk, claims, credit, keys, pacing, retries, retry_budget, transitions
 from batches.engine.changes import moving
 from batches.engine.claims import Claim, OpenSubmission
+from batches.engine.contention import again_after_deadlock
 from batches.models import (
     DocumentVersion,
     Job,
@@ -136,6 +137,7 @@ def prepare_again(claim: Claim, submission: OpenSubmission, inline: bytes | None
     return Prepared(claim, request, digest, submission.body_key, doubt_before=submission.in_doubt, sent_before=True)
 
 
+@again_after_deadlock
 def commit_intents(
     account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime, capabilities: Capabilities = TAKES_KEY
 ) -> Intents:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
 from batches.engine import links, outliers, running, stopping
+from batches.engine.contention import again_after_deadlock
 from batches.models import Job, PumpSlot
 from batches.storage import ArtifactStore
 
@@ -33,9 +34,7 @@ class SweepReport:
 
 def sweep(store: ArtifactStore, *, now: datetime) -> SweepReport:
     """Clear leases that ran out and files that no worker will finish. Safe to run any number of times at once."""
-    expired = list(Job.objects.filter(lease_until__lt=now).values_list("pk", flat=True)[:ROWS_MOST])
-    # The guard is repeated: a pump may have claimed one of them since.
-    leases = Job.objects.filter(pk__in=expired, lease_until__lt=now).update(lease_owner=None, lease_until=None)
+    leases = _clear_leases(now=now)
     slots = PumpSlot.objects.filter(lease_until__lt=now).update(owner=None, lease_until=None)
     late = links.tell_late(now=now)
     stopped = stopping.sweep(now=now)
@@ -44,3 +43,10 @@ def sweep(store: ArtifactStore, *, now: datetime) -> SweepReport:
     # The store comes last: where it cannot be asked, the rows are tidy all the same.
     removed = store.sweep_temporaries(older_than=TEMPORARY_AGE, now=now)
     return SweepReport(leases, slots, removed, late, stopped, unneeded, notices)
+
+
+@again_after_deadlock
+def _clear_leases(*, now: datetime) -> int:
+    expired = list(Job.objects.filter(lease_until__lt=now).values_list("pk", flat=True)[:ROWS_MOST])
+    # The guard is repeated: a pump may have claimed one of them since.
+    return Job.objects.filter(pk__in=expired, lease_until__lt=now).update(lease_owner=None, lease_until=None)

@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -58,22 +58,23 @@ class TroubledStore(DiskStore):
         return stored
 
 
-class _OneProvider(Providers):
-    """Every account is served by the simulated provider."""
+class _Simulated(Providers):
+    """Every account is served by the simulated provider, but for those that have one of their own."""
 
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, provider: Provider, own: Mapping[int, Provider]) -> None:
         super().__init__()
         self._provider = provider
+        self._own = own
 
     def of(self, account: ProviderAccount) -> Provider:
-        return self._provider
+        return self._own.get(account.pk, self._provider)
 
     def close(self) -> None:
         """The provider outlives a pump, as a real one does."""
 
 
 class World:
-    """One workspace, one account, one simulated provider. `run_until` rings for pumps as the cluster would."""
+    """One workspace, one account (`other_account` makes more), one simulated provider. `run_until` rings for pumps as the cluster would."""
 
     def __init__(self, folder: Path, checker: PdfChecker, **account: Any) -> None:
         self.clock = VirtualClock(factories.NOW)
@@ -89,20 +90,28 @@ class World:
             "deadline_seconds": 60,
             "max_in_flight": 20,
         }
+        self._defaults = defaults
         self.account = factories.make_account(**defaults | account)
+        self.own_providers: dict[int, SimulatedProvider] = {}  # by account
         self._pumps = 0
 
     # --- what people do ---
 
-    def hand_over(self, *names: str) -> Batch:
+    def other_account(self, provider: SimulatedProvider, **columns: Any) -> ProviderAccount:
+        """One more account, at a provider of its own."""
+        account = factories.make_account(**self._defaults | columns)
+        self.own_providers[account.pk] = provider
+        return account
+
+    def hand_over(self, *names: str, account: ProviderAccount | None = None) -> Batch:
         """Start a batch of small documents through the real intake; a document's business id is its `<h1>`."""
         rows = [{"id": name, "html": f"<h1>{name}</h1>"} for name in names]
-        return self.hand_over_file(json.dumps(rows).encode())
+        return self.hand_over_file(json.dumps(rows).encode(), account=account)
 
-    def hand_over_file(self, manifest: bytes) -> Batch:
+    def hand_over_file(self, manifest: bytes, *, account: ProviderAccount | None = None) -> Batch:
         """Start a batch of what a JSON manifest says."""
         source = manifests.from_upload(io.BytesIO(manifest), "manifest.json")
-        checked = intake.check(source, workspace=self.workspace, account=self.account, on_conflict="refuse")
+        checked = intake.check(source, workspace=self.workspace, account=account or self.account, on_conflict="refuse")
         with checked.manifest:
             return intake.start(
                 checked,
@@ -125,7 +134,7 @@ class World:
             owner=f"pump-{self._pumps}",
             clock=clock or self.clock,
             rng=random.Random(self._pumps),
-            providers=_OneProvider(self.provider),
+            providers=_Simulated(self.provider, self.own_providers),
             store=self.store,
             checker=self.checker,
             stopping=stopping,
@@ -210,4 +219,5 @@ class World:
             assert (job.lease_owner, job.failure_class) == (None, "")
             assert self.stored(name) == pdf(name)
             if billed_once:
-                assert len(self.provider.jobs_of(name)) == 1, (name, self.provider.arrivals_of(name))
+                provider = self.own_providers.get(job.account_id, self.provider)
+                assert len(provider.jobs_of(name)) == 1, (name, provider.arrivals_of(name))
