@@ -74,7 +74,10 @@ class _Simulated(Providers):
 
 
 class World:
-    """One workspace, one account (`other_account` makes more), one simulated provider. `run_until` rings for pumps as the cluster would."""
+    """One workspace, one account, one simulated provider; `other_account` adds a pair of the last two.
+
+    `run_until` rings for pumps as the cluster would.
+    """
 
     def __init__(self, folder: Path, checker: PdfChecker, **account: Any) -> None:
         self.clock = VirtualClock(factories.NOW)
