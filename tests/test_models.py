@@ -330,6 +330,7 @@ def delete_past_django(row: models.Model) -> None:
 
 @pytest.mark.parametrize("what", ["workspace", "account", "batch", "document", "version", "job", "submission"])
 def test_what_proves_a_submission_cannot_be_deleted(what: str) -> None:
+    """Case 101: a row was deleted while its task ran, and the task brought it back half empty."""
     row = proof()[what]
     with pytest.raises(models.ProtectedError), transaction.atomic():
         row.delete()

@@ -94,6 +94,7 @@ def test_waiting_messages_are_counted_no_further_than_a_hundred() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_what_is_rung_in_a_transaction_is_heard_only_when_it_commits() -> None:
+    """Case 100: the task began before the commit, found no row, and the job stayed queued for ever."""
     with transaction.atomic():
         queue.ring()
         transaction.set_rollback(True)
