@@ -34,6 +34,7 @@ def test_a_minute_of_kills_loses_nothing_and_bills_nothing_twice(tmp_path: Path)
     assert not report.breaches, "\n".join(report.lines())
     assert sum(report.blows.values()) >= 3, report.blows
     assert report.counts["saved"] == report.texts_right == report.ledger["jobs_billed"]
+    assert report.webhooks["delivered"] > 0, "the blows fell while webhooks came, too"
 
 
 def test_a_seed_says_what_happens_to_each_document_and_which_blows_fall() -> None:
@@ -87,7 +88,8 @@ class Told:
         return [{"idempotency_key": "key-1"}, {"idempotency_key": "key-2"}]
 
     def deliveries(self) -> list[dict[str, Any]]:
-        return []
+        found: list[dict[str, Any]] = self.told.get("deliveries", [])
+        return found
 
 
 DOCUMENTS = [
@@ -138,6 +140,12 @@ def test_the_verdict_on_what_should_be_is_silent() -> None:
             KEYS,
             {"billed_by_key": {"key-1": 1}, "billed_by_body": {"abc": 2}},
             "billed more than once for the same body: abc",
+        ),
+        (
+            ("saved", "failed"),
+            KEYS,
+            {"billed_by_key": {"key-1": 1}, "deliveries": [{"state": "given_up", "last_status": 401}] * 2},
+            "not one webhook was taken; the last answers: 401",
         ),
         (
             ("saved", "accepted"),

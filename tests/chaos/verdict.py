@@ -147,6 +147,9 @@ def _bills(
         report.breaches.append(f"saved without a bill: {_named(free)}")
     deliveries = sandbox.deliveries()
     report.webhooks = dict(Counter(str(delivery["state"]) for delivery in deliveries))
+    if deliveries and not report.webhooks.get("delivered"):
+        answers = sorted({str(delivery["last_status"]) for delivery in deliveries})
+        report.breaches.append(f"not one webhook was taken; the last answers: {', '.join(answers)}")
 
 
 def _story(
