@@ -243,7 +243,12 @@ def test_64_half_an_hour_is_half_an_hour_when_the_clocks_change(
     world.provider.script("INV-1", status=itertools.repeat(Word("processing")))
     world.provider.script("INV-2", status=[Complete()], download=itertools.repeat(Refuse(errors.ServerFault)))
     world.hand_over("INV-1", "INV-2")
-    world.run_until(lambda: world.states() == {"INV-1": "deadline_exceeded", "INV-2": "rendered"}, within=2000)
+    world.run_until(lambda: world.states() == {"INV-1": "accepted", "INV-2": "rendered"}, within=20)
+    deadline_at = world.job("INV-1").deadline_at
+    world.clock.advance((deadline_at - world.clock.now()).total_seconds() - 5)
+    world.run_for(3)
+    assert world.states()["INV-1"] == "accepted", "not before its time"
+    world.run_until(lambda: world.states()["INV-1"] == "deadline_exceeded", within=20)
     job, row = world.job("INV-1"), world.job("INV-1").submissions.get()
     assert row.accepted_at - accepted_about < timedelta(seconds=10)
     assert job.deadline_at - row.accepted_at == timedelta(seconds=1800)
