@@ -58,13 +58,14 @@ class NotCollected:
 
 
 class _HashingSink:
-    """Writes through to a file and knows the digest, the length and the first bytes of what passed."""
+    """Writes through to a file and knows the digest, the length and both ends of what passed."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._digest = hashlib.sha256()
         self.byte_count = 0
         self.head = b""
+        self.tail = b""
 
     def write(self, data: bytes) -> int:
         self._file.write(data)
@@ -72,6 +73,7 @@ class _HashingSink:
         self.byte_count += len(data)
         if len(self.head) < 8:
             self.head += data[: 8 - len(self.head)]
+        self.tail = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (self.tail + data)[-TAIL_BYTES:]
         return len(data)
 
     def hexdigest(self) -> str:
@@ -159,7 +161,7 @@ class _Collection:
                     now=self.now,
                 )
             self.exchanges.append(downloaded.exchange)
-            problem, pages = verify(path, sink.head, downloaded, self.checker)
+            problem, pages = verify(path, sink.head, sink.tail, downloaded, self.checker)
             if problem:
                 return self._missed("bad_output", problem)
             claim = self.claim
@@ -178,8 +180,11 @@ class _Collection:
         return NotCollected(kind, words, tuple(self.exchanges), result=self.result)
 
 
-def verify(path: Path, head: bytes, downloaded: Downloaded, checker: PdfChecker) -> tuple[str, int]:
-    """The first thing that is wrong with a downloaded file, in words, and its pages; ("", n) when all is well."""
+def verify(path: Path, head: bytes, tail: bytes, downloaded: Downloaded, checker: PdfChecker) -> tuple[str, int]:
+    """The first thing that is wrong with a downloaded file, in words, and its pages; ("", n) when all is well.
+
+    `head` and `tail` are its first bytes and its last `TAIL_BYTES`.
+    """
     size = downloaded.byte_count
     wrong = [declared for declared in downloaded.declared_sizes if declared != size]
     if wrong:
@@ -187,10 +192,8 @@ def verify(path: Path, head: bytes, downloaded: Downloaded, checker: PdfChecker)
     if not head.startswith(b"%PDF-"):
         kind = downloaded.content_type or "no type"
         return f"It is not a PDF (sent as {kind}, {size} bytes).", 0
-    with path.open("rb") as file:
-        file.seek(max(0, size - TAIL_BYTES))
-        if b"%%EOF" not in file.read():
-            return f"It has no end mark, so it is cut short ({size} bytes).", 0
+    if b"%%EOF" not in tail:
+        return f"It has no end mark, so it is cut short ({size} bytes).", 0
     facts = checker.check(path)
     return facts.problem, facts.pages
 

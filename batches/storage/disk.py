@@ -14,9 +14,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -27,6 +27,7 @@ from django.core.files.storage import FileSystemStorage
 
 from batches.storage.base import ObjectFacts, StoredObject
 from batches.storage.errors import ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable
+from batches.storage.foldersync import FolderSyncs, sync_folder
 from batches.storage.keys import checked_key, checked_prefix
 
 MARKER = ".artifact-store"
@@ -43,6 +44,8 @@ class DiskStore:
         #: Folders whose own entry in their parent is known to be on the disk. Only ever a shortcut, so without a lock
         #: (which a fork could leave locked): what is missing in it is synced once more.
         self._synced: set[Path] = set()
+        self._syncs = FolderSyncs()
+        self._temporary, self._marker = root / TEMPORARY, root / MARKER
 
     def put(self, key: str, source: Path | BinaryIO) -> StoredObject:
         if isinstance(source, Path):
@@ -55,6 +58,7 @@ class DiskStore:
             self._require_marker()
             temporary = self._temporary_file()
             try:
+                self._make_folder(final.parent)
                 byte_count = _write_synced(temporary, source)
                 self._appear(temporary, final)
             finally:
@@ -65,16 +69,18 @@ class DiskStore:
         return StoredObject(key, byte_count)
 
     def put_if_absent(self, key: str, source: Path) -> StoredObject | None:
+        # A staging file lies where it can get its name as it is; anything else is copied there first.
+        is_staged = source.parent == self._temporary
         with _store_words(self.root):
             final = self._path(key)
             self._require_marker()
-            if final.exists():
+            if not is_staged and final.exists():
                 return None
-        with source.open("rb") as opened, _store_words(self.root):
-            # A staging file lies where it can get its name as it is; anything else is copied there first.
-            is_staged = source.parent == self.root / TEMPORARY
+        with source.open("rb", buffering=0) as opened, _store_words(self.root):
             temporary = source if is_staged else self._temporary_file()
             try:
+                # First: what brings the bytes down brings a new folder down with them, on a disk with a journal.
+                self._make_folder(final.parent)
                 byte_count = _synced(opened) if is_staged else _write_synced(temporary, opened)
                 self._appear(temporary, final, anew=True)
             except FileExistsError:
@@ -109,7 +115,7 @@ class DiskStore:
             final = self._path(key)
             self._files.delete(checked_key(key))
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                _sync_folder(final.parent)
+                sync_folder(final.parent)
             self._remove_empty(final.parent)
 
     def iter_keys(self, prefix: str = "") -> Iterator[str]:
@@ -172,56 +178,69 @@ class DiskStore:
             self._make_folder(self.root / TEMPORARY)
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(self.root / MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-                _sync_folder(self.root)
+                sync_folder(self.root)
 
     def _require_marker(self) -> None:
         """Before anything is written or called missing: the mount point of an absent volume must not look like the
         store, neither as one without files nor as a place for new ones."""
-        if not (self.root / MARKER).exists():
+        if not self._marker.exists():
             raise StoreUnavailable(
                 f"The folder {self.root} is not the store (it has no {MARKER} file). Is its volume mounted? "
                 "`manage.py bootstrap` makes a new store where none was used yet."
             )
 
     def _temporary_file(self) -> Path:
-        handle, name = tempfile.mkstemp(dir=self.root / TEMPORARY)  # mode 0600
-        os.close(handle)
-        return Path(name)
+        path = self._temporary / secrets.token_hex(16)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        return path
 
     def _appear(self, temporary: Path, final: Path, *, anew: bool = False) -> None:
-        """Give the written file its name, and sync the folder: only then does the name survive a power cut.
+        """Give the written file its name in its folder, which was made before, and sync the folder: only then does the
+        name survive a power cut.
 
         With `anew`, raises `FileExistsError` where the name is taken.
         """
         for last_try in (False, True):
-            self._make_folder(final.parent)
             try:
                 if anew:
                     _name_anew(temporary, final)
                 else:
                     temporary.replace(final)
-                _sync_folder(final.parent)
+                sync_folder(final.parent)
                 return
             except FileNotFoundError:
                 # A deletion in another process took the folder away in between, for it was empty.
                 self._synced.discard(final.parent)
                 if last_try:
                     raise
+                self._make_folder(final.parent)
 
     def _make_folder(self, folder: Path) -> None:
         """Create `folder` and its parents, private, each one's entry synced in the folder above."""
         if folder in self._synced and folder.is_dir():
             return
-        if folder != folder.parent and not folder.parent.is_dir():
-            self._make_folder(folder.parent)
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
+        above = folder.parent
+        # In the store, each folder on the way is seen to once by every process; those above the store are only made.
+        is_inside = len(folder.parts) > len(self.root.parts)
+        if above not in self._synced if is_inside else not (folder == above or above.is_dir()):
+            self._make_folder(above)
+        try:
+            self._make_one(folder)
+        except FileNotFoundError:
+            self._synced.discard(above)  # it is there no more
+            self._make_folder(above)
+            self._make_one(folder)
         # Also where another process made it a moment ago: its entry may not be on the disk yet.
         with contextlib.suppress(PermissionError) if folder == self.root else contextlib.nullcontext():
-            _sync_folder(folder.parent)
+            self._syncs.sync(above)
         if len(self._synced) > 10_000:
             self._synced.clear()
         self._synced.add(folder)
+
+    @staticmethod
+    def _make_one(folder: Path) -> None:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
 
     def _walk(self, folder: str, after: str = "") -> Iterator[str]:
         """Keys under `folder` ("" or ending in a slash) behind `after`, in the order of their bytes, as S3 lists them.
@@ -280,18 +299,6 @@ def _name_anew(temporary: Path, final: Path) -> None:
         if final.exists():
             raise FileExistsError(errno.EEXIST, "the name is taken", str(final)) from None
         temporary.replace(final)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        # Some network file systems have no sync for folders; the rename is then as durable as they make it.
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(handle)
 
 
 @contextmanager

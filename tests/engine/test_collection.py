@@ -38,7 +38,8 @@ def verify(tmp_path: Path, content: bytes, *, declared: tuple[int, ...] | None =
     path.write_bytes(content)
     sizes = (len(content),) if declared is None else declared
     downloaded = Downloaded(len(content), given.get("content_type", "application/pdf"), sizes, exchange("download"))
-    return collection.verify(path, content[:8], downloaded, given.get("checker", Opens()))
+    head, tail = content[:8], content[-collection.TAIL_BYTES :]
+    return collection.verify(path, head, tail, downloaded, given.get("checker", Opens()))
 
 
 WHOLE = b"%PDF-1.7\n" + b"x" * 5000 + b"\n%%EOF\n"

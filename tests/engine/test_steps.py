@@ -337,6 +337,6 @@ def test_a_sink_knows_what_passed_through_it() -> None:
 def test_what_was_downloaded_is_judged_by_what_arrived(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"")
-    problem, _pages = collection.verify(path, b"", Downloaded(0, "", (), exchange("download")), Opens())
+    problem, _pages = collection.verify(path, b"", b"", Downloaded(0, "", (), exchange("download")), Opens())
     assert "not a PDF" in problem
     assert collection.result_ref(claim(JobState.RENDERED)) == ResultRef("pdf_7")
