@@ -17,12 +17,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
-from django.db.models import BigIntegerField, BooleanField, Case, F, OuterRef, Q, QuerySet, Subquery, Value, When
-from django.db.models.functions import Coalesce
+from django.db.models import Min, Q, QuerySet
 
 from batches.conf import ENGINE
 from batches.engine import bulk
-from batches.models import ACTIVE_STATES, Batch, BatchItem, Job
+from batches.models import ACTIVE_STATES, Batch, Job
 
 #: What one turn of a batch of weight 1 costs. Large, so that dividing by a weight of up to 100 loses nothing of note.
 STRIDE = 1_000_000
@@ -92,31 +91,31 @@ def lease_pending(account_id: int, *, owner: str, now: datetime, most: int) -> l
 
 
 def choose_leads(jobs: QuerySet[Job]) -> int:
-    """Give each of `jobs` that may still be sent the batch whose turn it takes, in one statement.
+    """Give each of `jobs` that may still be sent the batch whose turn it takes.
 
     Where only paused batches need it, one of those leads and the job waits; where none does, nobody leads. Call it
     in the transaction that pauses, resumes or cancels something, or attaches to a job. Returns the rows written.
+
+    Read in one pass and written in the order of the jobs' ids: a subquery per row took PostgreSQL 40 s for 100,000.
     """
-    is_paused = Case(When(batch__paused_at=None, then=Value(False)), default=Value(True), output_field=BooleanField())
-    needing = (
-        live_items()
-        .filter(version_id=OuterRef("version_id"))
-        .order_by(is_paused.asc(), "batch_id")
-        .values("batch_id")[:1]
+    item = "version__items"
+    is_live = Q(**{f"{item}__cancelled_at": None, f"{item}__batch__cancelled_at": None})
+    runs = is_live & Q(**{f"{item}__batch__paused_at": None})
+    rows = (
+        Job.objects.filter(pk__in=jobs.values("pk"), state__in=ACTIVE_STATES)
+        .annotate(running=Min(f"{item}__batch_id", filter=runs), live=Min(f"{item}__batch_id", filter=is_live))
+        .order_by("pk")
+        .values_list("pk", "lead_batch_id", "running", "live")
     )
-    chosen = Subquery(needing)
-    number = BigIntegerField()
-    changing = (
-        jobs.filter(state__in=ACTIVE_STATES)
-        .annotate(chosen_lead=Coalesce(chosen, 0, output_field=number))
-        .exclude(chosen_lead=Coalesce(F("lead_batch_id"), 0, output_field=number))
-    )
-    return Job.objects.filter(pk__in=changing.values("pk")).update(lead_batch_id=chosen)
-
-
-def live_items() -> QuerySet[BatchItem]:
-    """Items that nobody cancelled, of batches that nobody cancelled; paused ones wait, but live."""
-    return BatchItem.objects.filter(cancelled_at=None, batch__cancelled_at=None)
+    changed = [(pk, running or live) for pk, lead, running, live in rows.iterator() if lead != (running or live)]
+    written = 0
+    for start in range(0, len(changed), bulk.ROWS_PER_STATEMENT):
+        by_lead: dict[int | None, list[int]] = defaultdict(list)
+        for pk, lead in changed[start : start + bulk.ROWS_PER_STATEMENT]:
+            by_lead[lead].append(pk)
+        for lead, ids in by_lead.items():
+            written += Job.objects.filter(pk__in=ids, state__in=ACTIVE_STATES).update(lead_batch_id=lead)
+    return written
 
 
 def led_by_a_running_batch() -> Q:

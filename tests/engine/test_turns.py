@@ -11,6 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from batches.engine import claims, turns
+from batches.engine.batchsizes import BatchSizes
 from batches.engine.turns import STRIDE, Turn
 from batches.models import Batch, BatchItem, Job, JobState, ProviderAccount
 from tests import factories
@@ -148,8 +149,10 @@ def test_a_batch_with_nothing_due_yet_takes_no_turns(account: ProviderAccount) -
 
 def test_one_running_batch_costs_no_more_statements_than_its_claim(account: ProviderAccount) -> None:
     batches_of(account, 9)
+    sizes = BatchSizes()
+    claims.claim_due(account, [JobState.PENDING], owner="a", now=NOW, most=1, sizes=sizes)
     with CaptureQueriesContext(connection) as alone:
-        claimed_alone = claims.claim_due(account, [JobState.PENDING], owner="a", now=NOW, most=3)
+        claimed_alone = claims.claim_due(account, [JobState.PENDING], owner="a", now=NOW, most=3, sizes=sizes)
     assert len(claimed_alone) == 3
     statements = [query["sql"] for query in alone if "SAVEPOINT" not in query["sql"]]
     assert len(statements) == 4, "who is due, the lease, the jobs, their submissions"
