@@ -6,16 +6,20 @@ import hashlib
 import json
 import random
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from django.db import IntegrityError
+from django.db import IntegrityError, InterfaceError, OperationalError
 
-from batches.engine import health, running, sweep, work
+from batches.engine import health, running, storecheck, sweep, work
 from batches.engine.audit import By
-from batches.models import Batch, HoldReason, ProviderAccount, WebhookEvent
+from batches.models import Batch, HoldReason, ProviderAccount, SweepKind, WebhookEvent
 from batches.storage import StoreError
+from tests.simulation.database import read
+from tests.simulation.plan import limits_of
 from tests.simulation.remote import RemoteJob
-from tests.simulation.scheduler import Process
+from tests.simulation.scheduler import Process, ProcessClock
+from tests.simulation.store import StoreOfProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +27,10 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+#: After a hold for credit that nothing here could see ended, a person looks at last.
+PATIENCE_US = 200_000_000
 SOMEBODY = By(None, "a person", "command line")
+PAUSED = "A person paused it."
 
 
 def set_up(world: World) -> None:
@@ -81,20 +88,20 @@ def _uploads(world: World, dice: random.Random) -> None:
 def _doorbell(world: World, dice: random.Random) -> None:
     """Rings for as many pumps as would find work, as intake, pumps and the schedule do."""
     while True:
-        if not world.cluster_is_off and not world.is_closing and world.has_work():
+        if not world.cluster_is_off and not world.is_closing and (world.has_work() or world.is_watched()):
             wanted = work.pumps_wanted(now=_now(world))
             if wanted and not world.is_calm and world.plan.has("double_rings") and dice.random() < 0.3:
                 wanted *= 2
             for _ in range(wanted):
                 world.start_pump()
-        world.scheduler.sleep(dice.uniform(0.5, 3))
+        world.scheduler.sleep(dice.uniform(2, 8))
 
 
 def _sweep(world: World, dice: random.Random) -> None:
     while True:
         if not world.cluster_is_off:
             sweep_once(world)
-        world.scheduler.sleep(dice.uniform(50, 70))
+        world.scheduler.sleep(dice.uniform(80, 240))
 
 
 def sweep_once(world: World) -> None:
@@ -105,16 +112,24 @@ def _operator(world: World, dice: random.Random) -> None:
     """Ends the holds that only a person can end: slowly in the trouble, at once afterwards."""
     while True:
         world.scheduler.sleep(5 if world.is_calm else dice.choice((30, 200)) * dice.uniform(0.3, 1))
-        account = ProviderAccount.objects.get()
-        if account.hold_reason in (HoldReason.AUTH, HoldReason.CREDIT, HoldReason.PERSON):
+        (reason,) = read("SELECT hold_reason FROM batches_provideraccount")[0]
+        if reason in _ends_by_hand(world):
             world.remote.key_is_good = True
             if world.remote.credit is not None and world.remote.credit <= 0:
                 world.remote.credit = dice.choice((1, 5, 50))
-            world.trace("resumes", account.hold_reason)
-            health.resume(account.pk, now=_now(world))
-        if world.is_calm:
-            for batch in Batch.objects.exclude(paused_at=None).order_by("pk"):
-                running.resume(batch.pk, reason="The trouble is over.", by=SOMEBODY, now=_now(world))
+            world.trace("resumes", reason)
+            health.resume(world.account.pk, now=_now(world))
+        for batch_id, words in read("SELECT id, pause_reason FROM batches_batch WHERE paused_at IS NOT NULL"):
+            if world.is_calm or words != PAUSED:
+                world.trace("lets it go on", batch_id, words)
+                running.resume(batch_id, reason="It was looked at.", by=SOMEBODY, now=_now(world))
+
+
+def _ends_by_hand(world: World) -> tuple[str, ...]:
+    """Where top-ups are seen, an empty wallet needs nobody, or somebody only late."""
+    if world.plan.has("topups") and world.plan.has("credit") and world.calm_for_us < PATIENCE_US:
+        return (HoldReason.AUTH, HoldReason.PERSON)
+    return (HoldReason.AUTH, HoldReason.PERSON, HoldReason.CREDIT)
 
 
 def _now(world: World) -> datetime:
@@ -135,6 +150,77 @@ def _outages(world: World, dice: random.Random) -> None:
 
 def _credit(world: World, dice: random.Random) -> None:
     world.remote.credit = dice.randint(0, 3)
+    if not world.plan.has("topups"):
+        return
+    while _while_troubled(world, dice, 5, 120):
+        _top_up(world, dice, dice.choice((0, 1, 3, 10)))
+    _top_up(world, dice, 1000)
+
+
+def _top_up(world: World, dice: random.Random, amount: int) -> None:
+    """The vendor tells of it or not; its announcement may come before the money can be spent."""
+    world.trace("tops up", amount)
+    if dice.random() < 0.6:
+        body = json.dumps({"type": "wallet.topup", "at": world.scheduler.now_us}).encode()
+        digest, now = hashlib.sha256(body).hexdigest(), world.scheduler.now()
+        WebhookEvent.objects.create(
+            account=world.account,
+            body=body,
+            body_sha256=digest,
+            dedupe_key=digest,
+            signed_at=now,
+            received_at=now,
+            type="wallet.topup",
+            provider_job_id="",
+        )
+    world.remote.credit = (world.remote.credit or 0) + amount
+
+
+def _changed_limits(world: World, dice: random.Random) -> None:
+    """A person changes the account's limits while documents are under way."""
+    while _while_troubled(world, dice, 3, 60):
+        limits = limits_of(dice)
+        ProviderAccount.objects.filter(pk=world.account.pk).update(**limits)
+        world.set_limits(limits)
+
+
+def _lost_objects(world: World, dice: random.Random) -> None:
+    """Stored PDFs vanish or are damaged; the store is checked now and then, and the checker may be killed."""
+    number = 0
+    while _while_troubled(world, dice, 2, 25):
+        number += 1
+        stored = read(
+            "SELECT a.storage_key, v.id FROM batches_artifact a JOIN batches_documentversion v ON v.id = a.version_id"
+            " JOIN batches_job j ON j.version_id = v.id"
+            " WHERE j.state = 'saved' AND a.missing_at IS NULL ORDER BY a.id"
+        )
+        there = [(key, version) for key, version in stored if key in world.store.durable]
+        if there and dice.random() < 0.5:
+            key, version = dice.choice(there)
+            damages = dice.random() < 0.5
+            world.trace("damages" if damages else "removes", key)
+            world.store.lose(key, damages=damages)
+            world.lost_versions.add(version)
+        process = Process(f"store check-{number}", is_mortal=True)
+        is_deep = dice.random() < 0.5
+        world.scheduler.spawn(process, partial(_check, world, process, is_deep=is_deep))
+
+
+def _check(world: World, process: Process, *, is_deep: bool) -> None:
+    try:
+        check_store(world, owner=process.name, is_deep=is_deep)
+    except (OperationalError, InterfaceError):
+        world.trace("no database")  # the task failed; a later one goes on
+
+
+def check_store(world: World, *, owner: str, is_deep: bool) -> storecheck.SliceReport:
+    """One round of `manage.py check_store --repair`. Its report says whether somebody else is at it."""
+    storecheck.begin_anew(SweepKind.OBJECTS)
+    clock = ProcessClock(world.scheduler, offset_us=world.clock_offset_us)
+    store: Any = StoreOfProcess(world.store)
+    report = storecheck.check_objects(store, clock, owner=owner, is_deep=is_deep, by_person=True, is_repair=True)
+    world.trace("store checked", report)
+    return report
 
 
 def _key_refused(world: World, dice: random.Random) -> None:
@@ -230,7 +316,7 @@ def _people(world: World, dice: random.Random) -> None:
         elif deed == "resume":
             health.resume(world.account.pk, now=now)
         elif deed == "pause":
-            running.pause(batch.pk, reason="A person paused it.", by=SOMEBODY, now=now)
+            running.pause(batch.pk, reason=PAUSED, by=SOMEBODY, now=now)
         elif deed == "continue":
             running.resume(batch.pk, reason="A person lets it go on.", by=SOMEBODY, now=now)
         elif dice.random() < 0.5:
@@ -250,6 +336,8 @@ ACTORS: dict[str, Callable[[World, random.Random], None]] = {
     "clock_jumps": _clock_jumps,
     "database_away": _database_away,
     "people": _people,
+    "changed_limits": _changed_limits,
+    "lost_objects": _lost_objects,
 }
 
 

@@ -19,7 +19,9 @@ KINDS: dict[str, float] = {
     "rate_limits": 0.3,
     "slow_network": 0.3,
     "finished_at_once": 0.15,
-    "double_jobs": 0.05,
+    "double_jobs": 0.08,
+    "stored_refusals": 0.2,
+    "marks_replays": 0.5,
     "invalid_documents": 0.2,
     "not_found_at_first": 0.2,
     "unknown_words": 0.15,
@@ -30,11 +32,13 @@ KINDS: dict[str, float] = {
     "download_errors": 0.25,
     "outages": 0.35,
     "credit": 0.2,
+    "topups": 0.5,
     "key_refused": 0.15,
     # the store
     "store_full": 0.15,
     "store_errors": 0.2,
     "store_slow": 0.15,
+    "lost_objects": 0.15,
     # our processes
     "commit_kills": 0.4,
     "kills": 0.3,
@@ -47,7 +51,12 @@ KINDS: dict[str, float] = {
     # what comes from outside
     "webhooks": 0.5,
     "people": 0.35,
+    "changed_limits": 0.2,
+    "stop_rules": 0.2,
 }
+
+#: Documents of a batch: what matters is how many faults each of them meets, so most runs are small and quick.
+SIZES = (1, 1, 2, 2, 3, 5)
 
 
 @dataclass(frozen=True)
@@ -63,35 +72,48 @@ class Plan:
     retention_seconds: float
     account: dict[str, Any]
     claim_seconds: float
+    refresh_seconds: float
+    events_seconds: float
     pump_slots: int
 
     def has(self, kind: str) -> bool:
         return kind in self.kinds
 
 
+def limits_of(rng: random.Random) -> dict[str, Any]:
+    """Limits of an account, as a person might set them."""
+    return {
+        "submit_interval_ms": rng.choice((20, 100, 500, 2000)),
+        "submit_burst": rng.choice((1, 1, 3)),
+        "submit_windows": rng.choice(([], [], [[3, 2]], [[5, 10], [2, 1]])),
+        "max_in_flight": rng.choice((1, 2, 5, 20, 20, 20)),
+    }
+
+
 def plan_of(seed: int) -> Plan:
     rng = random.Random(f"plan {seed}")
     kinds = frozenset(kind for kind, share in KINDS.items() if rng.random() < share)
     retention = rng.choice((90, 90, 120, 180, 3600))
+    if "double_jobs" in kinds:
+        retention = max(retention, 180)  # a second holder comes only after a lease, and must still be allowed to send
     fast, slow = rng.choice(((0.2, 2), (1, 6), (5, 30)))
     return Plan(
         seed=seed,
         kinds=kinds,
-        documents=tuple(rng.randint(1, 5) for _ in range(rng.choice((1, 1, 2, 3)))),
+        documents=tuple(rng.choice(SIZES) for _ in range(rng.choice((1, 1, 1, 2, 3)))),
         trouble_seconds=rng.choice((20.0, 60.0, 150.0, 400.0)),
         render_seconds=(fast, slow),
         share=rng.choice((0.05, 0.15, 0.4)),
         retention_seconds=float(retention),
         account={
-            "submit_interval_ms": rng.choice((20, 100, 500, 2000)),
-            "submit_burst": rng.choice((1, 1, 3)),
-            "submit_windows": rng.choice(([], [], [[3, 2]], [[5, 10], [2, 1]])),
+            **limits_of(rng),
             "poll_initial_ms": rng.choice((500, 1000, 3000)),
             "poll_max_ms": rng.choice((2000, 5000, 15000)),
-            "max_in_flight": rng.choice((1, 2, 5, 20, 20, 20)),
             "deadline_seconds": rng.choice((20, 45, 90)),
             "key_retention_seconds": retention,
         },
-        claim_seconds=rng.choice((0.5, 2.0, 5.0)),
+        claim_seconds=rng.choice((1.0, 3.0, 6.0)),
+        refresh_seconds=rng.choice((1.0, 3.0, 6.0)),
+        events_seconds=rng.choice((0.5, 2.0)) if "webhooks" in kinds else 5.0,
         pump_slots=rng.choice((1, 2, 3)),
     )

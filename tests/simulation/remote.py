@@ -11,9 +11,11 @@ import hashlib
 import json
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import BinaryIO
 
 from batches.conf import ENGINE
@@ -36,12 +38,21 @@ from batches.providers.base import (
 )
 from tests.engine.simulated import pdf
 from tests.simulation.plan import Plan
-from tests.simulation.scheduler import Event, Scheduler
+from tests.simulation.scheduler import Event, Process, Scheduler
 
 #: A request that left arrives within the engine's own timeout or not at all.
 SLOWEST_WAY = ENGINE.read_timeout - 1.0
 #: Failures that this vendor documents as final and not billed.
 UNBILLED_CODES = frozenset({"render_crashed"})
+
+
+#: What a vendor may refuse once and then repeat for the key.
+STORED: tuple[tuple[type[errors.ProviderError], int, str], ...] = (
+    (errors.ServerFault, 500, ""),
+    (errors.InsufficientCredit, 402, ""),
+    (errors.RateLimited, 429, ""),
+    (errors.InvalidInput, 422, "invalid_html"),
+)
 
 
 @dataclass
@@ -70,6 +81,16 @@ class KnownKey:
     busy_until_us: int
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """What the vendor answers again to every request with a key that it refused once."""
+
+    kind: type[errors.ProviderError]
+    status: int
+    code: str
+    until_us: int
+
+
 @dataclass
 class Remote:
     """The vendor. `report` takes what it saw that must never happen; `on_job` is told of every job's end."""
@@ -90,6 +111,11 @@ class Remote:
     accepted_keys: dict[str, list[RemoteJob]] = field(default_factory=dict)
     bodies: dict[str, str] = field(default_factory=dict)
     doubled: set[str] = field(default_factory=set)
+    refusals: dict[str, Refusal] = field(default_factory=dict)
+    #: Whose process was told each job's id.
+    told: dict[str, Process] = field(default_factory=dict)
+    under_way: set[tuple[int, int]] = field(default_factory=set)
+    trial: Callable[[], int] = lambda: 0
     departures_us: list[int] = field(default_factory=list)
     invalid: set[str] = field(default_factory=set)
 
@@ -116,24 +142,45 @@ class Remote:
             raise self.error("submit", errors.Unauthorized, 401)
         if self.meets("rate_limits"):
             raise self.error("submit", errors.RateLimited, 429, retry_after=self.rng.choice((None, 0.0, 1.0, 7.0)))
+        self._repeat_refusal(key)
+        if self.meets("stored_refusals", 0.7):
+            kind, status, code = self.rng.choice(STORED)
+            self._keep_refusal(key, kind, status, code)
+            raise self.error("submit", kind, status, code=code)
         if self.meets("server_faults", 0.5):
+            self._keep_refusal(key, errors.ServerFault, 503)
             raise self.error("submit", errors.ServerFault, 503, retry_after=self.rng.choice((None, 2.0)))
         known = self.keys.get(key)
         if known is not None and now < known.since_us + self.retention_us:
             if now < known.busy_until_us:
                 raise self.error("submit", errors.KeyConflict, 409, code="in_flight")
-            if self.meets("double_jobs"):
+            if self.meets("double_jobs", 6):
                 self.doubled.add(key)
                 return self._accept(name, key, digest)
             self.trace("replayed", name, known.job.id)
             return self._answer(known.job)
         if name in self.invalid:
+            self._keep_refusal(key, errors.InvalidInput, 422, "invalid_html")
             raise self.error("submit", errors.InvalidInput, 422, code="invalid_html")
         if self.credit is not None and self.credit <= 0:
+            self._keep_refusal(key, errors.InsufficientCredit, 402)
             raise self.error("submit", errors.InsufficientCredit, 402)
         if known is not None:
             self.report(f"{name}: sent again with a key that the provider had accepted and forgotten")
         return self._accept(name, key, digest)
+
+    def _keep_refusal(self, key: str, kind: type[errors.ProviderError], status: int, code: str = "") -> None:
+        """Some vendors store a refusal under its key as well, and repeat it."""
+        if key not in self.accepted_keys and self.meets("stored_refusals", 3):
+            self.refusals[key] = Refusal(kind, status, code, self.scheduler.now_us + self.retention_us)
+
+    def _repeat_refusal(self, key: str) -> None:
+        kept = self.refusals.get(key)
+        if kept is not None and self.scheduler.now_us < kept.until_us:
+            self.trace("repeats its refusal", key[:6], kept.status)
+            error = self.error("submit", kept.kind, kept.status, code=kept.code)
+            error.replayed = self.plan.has("marks_replays")
+            raise error
 
     def _refuse_by_mood(self) -> None:
         if self.outage == "5xx":
@@ -209,6 +256,11 @@ class Remote:
             )
         return JobStatus(job.id, JobPhase.SUCCEEDED, "completed", facts, result=self.result(job))
 
+    def has_finished(self, job_id: str) -> bool:
+        """Is there a PDF of it, now or soon, as far as the vendor knows?"""
+        job = self.jobs[job_id]
+        return not job.failure or job.recovers_us is not None
+
     def result(self, job: RemoteJob) -> ResultRef:
         expires = self.scheduler.start + timedelta(microseconds=job.file_until_us)
         return ResultRef(job.id, f"https://files.test/{job.id}", len(pdf(job.name)), expires, f"{job.name}.pdf")
@@ -273,6 +325,7 @@ class RemoteProvider:
         client_key=True,
         key_retention_seconds=3600,
         link_lifetime_seconds=24 * 3600,
+        topup_events=frozenset({"wallet.topup"}),
         unbilled_failure_codes=UNBILLED_CODES,
     )
 
@@ -298,11 +351,31 @@ class RemoteProvider:
         answered = Event(self._scheduler)
         reply: list[Accepted | Finished | errors.ProviderError] = []
         self._travel(request.body, idempotency_key, answered, reply)
-        if not self._scheduler.wait(answered, ENGINE.read_timeout):
-            raise remote.error("submit", errors.AnswerLost)
+        if remote.meets("double_jobs", 5):
+            # Long enough for another holder to send it again, and to be given another job for the same key.
+            self._scheduler.suspend(self._scheduler.process, remote.rng.uniform(16, 40))
+        with self._alone_on_trial():
+            if not self._scheduler.wait(answered, ENGINE.read_timeout):
+                raise remote.error("submit", errors.AnswerLost)
         if isinstance(reply[0], errors.ProviderError):
             raise reply[0]
+        remote.told[reply[0].provider_job_id] = self._scheduler.process
         return reply[0]
+
+    @contextmanager
+    def _alone_on_trial(self) -> Iterator[None]:
+        """After a top-up one submission at a time finds out whether there is credit."""
+        remote, now = self.remote, self._scheduler.now_us
+        trial = remote.trial()
+        longest_us = int((ENGINE.read_timeout + ENGINE.connect_timeout) * 1e6)
+        if trial and any(each == trial and now < since + longest_us for each, since in remote.under_way):
+            remote.report("two submissions are under way while one is to show whether there is credit")
+        mine = (trial, now)
+        remote.under_way.add(mine)
+        try:
+            yield
+        finally:
+            remote.under_way.discard(mine)
 
     def _travel(
         self, body: bytes, key: str, answered: Event, reply: list[Accepted | Finished | errors.ProviderError]
@@ -387,11 +460,17 @@ class RemoteProvider:
         if self.remote.outage == "5xx":
             raise self.remote.error("account", errors.ServerFault, 502)
         return AccountState(
-            plan="simulated", rate_tier="", exchange=self.remote.exchange("account", 200), raw=self._balance()
+            plan="simulated",
+            rate_tier="",
+            exchange=self.remote.exchange("account", 200),
+            balance=self._balance(),
         )
 
-    def _balance(self) -> dict[str, object]:
-        return {} if self.remote.credit is None else {"balance": self.remote.credit}
+    def _balance(self) -> Decimal | None:
+        """Named in the runs in which somebody tops up."""
+        if self.remote.credit is None or not self.remote.plan.has("topups"):
+            return None
+        return Decimal(self.remote.credit)
 
     def _call(self, call: str) -> None:
         """The way there and back of a call that changes nothing."""

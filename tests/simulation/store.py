@@ -10,7 +10,7 @@ import io
 import itertools
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -115,6 +115,15 @@ class SimulatedStore:
         if self.is_away:
             raise StoreUnavailable("The store does not answer.")
 
+    def lose(self, key: str, *, damages: bool) -> None:
+        """Somebody removes the object, or a disk spoils a byte of it."""
+        content = self.durable.pop(key)
+        if damages:
+            place = self.rng.randrange(len(content))
+            self.durable[key] = self.rng.choice(
+                (content[:place], content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+            )
+
 
 class StoreOfProcess:
     """One process's way to the store: what the engine remembers per store, it remembers per process."""
@@ -124,6 +133,22 @@ class StoreOfProcess:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+
+class AtOnce:
+    """Stands for the `ThreadPoolExecutor` of `engine.storecheck`: the same questions, one after the other."""
+
+    def __init__(self, most: int, thread_name_prefix: str) -> None:
+        """There are no threads here."""
+
+    def __enter__(self) -> AtOnce:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Nothing is left over."""
+
+    def map(self, ask: Callable[..., Any], *rows: Iterable[Any]) -> Iterator[Any]:
+        return map(ask, *rows)
 
 
 class SimulatedChecker:

@@ -9,24 +9,27 @@ import logging
 import random
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 from django.db import InterfaceError, OperationalError, connection
 
 from batches import manifests
-from batches.conf import ENGINE
-from batches.engine import intake, slots
+from batches.conf import ENGINE, EngineConf
+from batches.engine import intake, latewatch, slots, stopping, storecheck
 from batches.engine.accounts import Providers
 from batches.engine.pump import Pump
 from batches.models import ProviderAccount, Workspace
 from batches.providers.base import Provider
 from tests.factories import NOW
-from tests.simulation import actors, checks, database
+from tests.simulation import actors, checks, database, endings
 from tests.simulation.plan import Plan, plan_of
 from tests.simulation.remote import Remote, RemoteJob, RemoteProvider
 from tests.simulation.scheduler import Killed, Overrun, Process, ProcessClock, Scheduler
-from tests.simulation.store import SimulatedChecker, SimulatedStore, StoreOfProcess
+from tests.simulation.store import AtOnce, SimulatedChecker, SimulatedStore, StoreOfProcess
 from tests.simulation.threads import Threads
 
 #: After the trouble everything must come to its end within this; the longest single waits are a deadline (120 s) and
@@ -34,6 +37,8 @@ from tests.simulation.threads import Threads
 CALM_SECONDS = 1800.0
 #: Leases of whoever is gone have run out by then.
 AFTERWARDS_SECONDS = 90.0
+#: The late watch, in minutes instead of hours.
+WATCHING = replace(ENGINE, watch_first_seconds=20.0, watch_most_seconds=60.0)
 
 
 @dataclass
@@ -97,7 +102,10 @@ class World:
             trace=self.trace,
         )
         self.commits = checks.CommitChecks(self.store, self.report)
-        self.commits.cap = plan.account["max_in_flight"]
+        self.limits: list[tuple[int, dict[str, Any]]] = [(0, plan.account)]
+        self.commits.cap = self._cap
+        self.remote.trial = lambda: self.commits.trial
+        self.commits.follows_trials = plan.has("topups")
         self.provider = RemoteProvider(self.remote)
         self.checker = SimulatedChecker()
         self.kill_share = rng.choice((0.002, 0.01, 0.03)) if plan.has("commit_kills") else 0.0
@@ -105,6 +113,9 @@ class World:
         self.clock_offset_us = 0
         self.database_is_away = False
         self.is_calm = False
+        self.calm_us = 0
+        self.lost_versions: set[int] = set()
+        self.forgetful: set[str] = set()
         self.is_closing = False
         self.cluster_is_off = False
         self.all_handed_over = False
@@ -114,6 +125,7 @@ class World:
         self.contents: dict[str, int] = {}
         self._pump_count = 0
         self.is_watching = False
+        self._may_be_over: bool | None = None  # what the rows said; None after a commit
 
     # --- what is seen ---
 
@@ -134,6 +146,26 @@ class World:
                 "SELECT 1 FROM batches_submission WHERE idempotency_key = ? AND request_sha256 = ?", key, digest
             )
         )
+
+    @property
+    def calm_for_us(self) -> int:
+        return self.scheduler.now_us - self.calm_us if self.is_calm else 0
+
+    @property
+    def grace_us(self) -> int:
+        """New limits hold after this long: a pump reads them again by then, and has used up what it was given."""
+        return int((self.plan.refresh_seconds + 1.0) * 1e6)
+
+    def set_limits(self, limits: dict[str, Any]) -> None:
+        self.trace("limits", limits)
+        self.limits.append((self.scheduler.now_us, limits))
+
+    def _cap(self) -> int:
+        """The most that may be in flight just now: the largest cap of the last moments."""
+        since = self.scheduler.now_us - self.grace_us
+        ends = [at for at, _limits in self.limits[1:]] + [self.scheduler.now_us]
+        in_force = (each for (_at, each), end in zip(self.limits, ends, strict=True) if end >= since)
+        return max(int(each["max_in_flight"]) for each in in_force)
 
     # --- faults at commit boundaries: see `database.Faults` ---
 
@@ -158,6 +190,7 @@ class World:
 
     def after_commit(self) -> None:
         process = self.scheduler.process
+        self._may_be_over = None
         for move in self.commits.look(process.name) if self.is_watching else ():
             self.trace("moved", *move)
         if process.is_mortal:
@@ -193,9 +226,15 @@ class World:
                 store=self.store,
                 now=self.scheduler.now(),
                 confirmed=True,
+                rules=self._rules(),
             )
         self.handed_over[batch.pk] = len(rows)
         self.trace("handed over", batch.pk, *(row["id"] for row in rows))
+
+    def _rules(self) -> stopping.Rules:
+        if not self.plan.has("stop_rules"):
+            return stopping.NO_RULES
+        return stopping.Rules(weight=self.rng.choice((1, 1, 3)), stop_after_failures=self.rng.choice((1, 2)))
 
     # --- pumps ---
 
@@ -223,17 +262,28 @@ class World:
                 checker=self.checker,  # type: ignore[arg-type]  # it has the same one question
                 stopping=lambda: self.is_closing or owner in self.stopping,
                 slot=slot,
-                conf=replace(ENGINE, claim_interval_seconds=self.plan.claim_seconds, account_refresh_seconds=2.0),
+                conf=self._conf(),
                 threads=lambda conf: Threads(self.scheduler, process, conf),  # type: ignore[arg-type, return-value]
             )
             self.trace("begins")
             pump.run()
             self.trace("ends", pump.tally)
+            if len(pump._outbox):
+                self.forgetful.add(owner)
             slots.release(slot, owner, now=clock.now())
         except (OperationalError, InterfaceError):
+            self.forgetful.add(owner)
             self.trace("ends: no database")  # the queue's task failed; the doorbell rings again
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what the run is for
             self.report(f"a pump fell: {error!r}\n{traceback.format_exc()}")
+
+    def _conf(self) -> EngineConf:
+        return replace(
+            ENGINE,
+            claim_interval_seconds=self.plan.claim_seconds,
+            account_refresh_seconds=self.plan.refresh_seconds,
+            events_seconds=self.plan.events_seconds,
+        )
 
     # --- the run ---
 
@@ -244,7 +294,10 @@ class World:
         log.setLevel(logging.ERROR)
         log.propagate = False
         try:
-            with database.watched(self):
+            with ExitStack() as stack:
+                stack.enter_context(mock.patch.object(storecheck, "ThreadPoolExecutor", AtOnce))
+                stack.enter_context(mock.patch.object(latewatch, "ENGINE", WATCHING))
+                stack.enter_context(database.watched(self))
                 self._live()
         except Overrun as error:
             self.report(f"it does not come to rest: {error}")
@@ -286,18 +339,30 @@ class World:
             self.is_closing = True  # whoever is still under way may bring evidence, and with it work
             until_us = self.scheduler.now_us + int(AFTERWARDS_SECONDS * 1e6)
             self.scheduler.run(until_us=until_us, is_over=lambda: bool(self.violations))
+            self._check_store()
             if self._is_over():
                 break
         if not self.violations:
             actors.sweep_once(self)
-            checks.check_end(self)
+            endings.check_end(self)
+
+    def _check_store(self) -> None:
+        """Every object is read once more; what is amiss is work again."""
+        if not self.plan.has("lost_objects"):
+            return
+        while not self.violations and actors.check_store(self, owner="a person", is_deep=True).is_busy:
+            until_us = self.scheduler.now_us + 60_000_000  # a checker was killed, and its lease runs out
+            self.scheduler.run(until_us=until_us, is_over=lambda: bool(self.violations))
 
     def _calm_down(self) -> None:
         """The trouble is over: what people and time mend is mended."""
         self.trace("calm")
+        self.calm_us = self.scheduler.now_us
+        self._may_be_over = None
         self.is_calm = self.remote.is_calm = self.store.is_calm = True
         self.remote.outage = ""
-        self.remote.credit = None
+        if not self.plan.has("topups"):
+            self.remote.credit = None  # else its actor tops it up for good
         self.remote.key_is_good = True
         self.store.is_full = self.store.is_away = False
         self.database_is_away = self.cluster_is_off = False
@@ -305,7 +370,16 @@ class World:
             process.suspended_until_us = min(process.suspended_until_us, self.scheduler.now_us)
 
     def _is_over(self) -> bool:
-        return self.all_handed_over and not self.has_work()
+        if not self.all_handed_over:
+            return False
+        if self._may_be_over is None:
+            self._may_be_over = not self.has_work() and not (self.is_calm and self.is_watched())
+        return self._may_be_over
+
+    def is_watched(self) -> bool:
+        """Is there a submission, given up on, whose job was finished after all, as its next read will show?"""
+        watched = database.read("SELECT provider_job_id FROM batches_submission WHERE watch_at IS NOT NULL")
+        return any(self.remote.has_finished(job_id) for (job_id,) in watched)
 
     def has_work(self) -> bool:
         """Is there a job that a pump could move on, now or later?"""
