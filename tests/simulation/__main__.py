@@ -47,7 +47,8 @@ def _replay(seed: int, plant: str) -> int:
 def _run_many(given: argparse.Namespace) -> int:
     began = told = time.monotonic()
     seeds = range(given.first, given.first + given.seeds)
-    slices = [list(seeds[start : start + SLICE]) for start in range(0, len(seeds), SLICE)]
+    size = 1 if given.stop else SLICE
+    slices = [list(seeds[start : start + size]) for start in range(0, len(seeds), size)]
     failed: dict[int, str] = {}
     done, virtual = 0, 0.0
     context = multiprocessing.get_context("spawn")
