@@ -91,7 +91,8 @@ def _undo() -> None:
 
 def read(sql: str, *params: object) -> list[tuple[Any, ...]]:
     """Look at the rows past Django, so that looking is no boundary."""
-    found: list[tuple[Any, ...]] = connection.connection.execute(sql, params).fetchall()
+    given: Any = params[0] if params and isinstance(params[0], dict) else params
+    found: list[tuple[Any, ...]] = connection.connection.execute(sql, given).fetchall()
     return found
 
 

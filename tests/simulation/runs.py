@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-#: Some three minutes of one core, two of two workers with the planted bugs; `make simulate SEEDS=20000` runs more.
+#: With the planted bugs, some hundred seconds of two workers; `make simulate SEEDS=20000` runs more.
 SEEDS = 500
 #: Where the second file of them begins: whoever has it has the planted bugs as well.
 FURTHER = 270
