@@ -26,6 +26,7 @@ from batches.models import (
     Role,
     Workspace,
 )
+from batches.queue import SCHEDULES
 from tests.factories import NOW, make_account, make_batch, make_job, make_saved_job, make_submission
 
 #: Commands migrate, and PostgreSQL's advisory lock belongs to a session: no test transaction around them.
@@ -311,7 +312,7 @@ def test_bootstrap_twice_makes_everything_once(settings: Any) -> None:
     assert Workspace.objects.get().slug == "default"
     assert PacingLane.objects.count() == 2
     assert list(PumpSlot.objects.order_by("number").values_list("number", flat=True)) == [1, 2, 3]
-    assert Schedule.objects.count() == 2
+    assert Schedule.objects.count() == len(SCHEDULES)
     assert first["admin"]["made"] is True
     assert User.objects.get().check_password(first["admin"]["password"])
     assert second["admin"] == {"username": "okoye", "made": False, "password": None}

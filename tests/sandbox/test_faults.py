@@ -21,8 +21,8 @@ pytestmark = pytest.mark.processes
 
 def finished_file(sandbox: SandboxProcess, html: str = "<p>Invoice</p>") -> str:
     """The id of a rendered job."""
+    done = sandbox.ledger()["totals"]["jobs_completed"]  # before the submission: it may be rendered at once
     job_id = str(submit(sandbox, html).json()["id"])
-    done = sandbox.ledger()["totals"]["jobs_completed"]
     sandbox.wait_for_jobs(done + 1)
     return job_id
 
