@@ -191,7 +191,7 @@ def _top_up(world: World, dice: random.Random, amount: int) -> None:
 
 def _changed_limits(world: World, dice: random.Random) -> None:
     """A person changes the account's limits while documents are under way."""
-    while _while_troubled(world, dice, 3, 60):
+    while _while_troubled(world, dice, 1, 20):
         limits = limits_of(dice)
         ProviderAccount.objects.filter(pk=world.account.pk).update(**limits)
         world.set_limits(limits)

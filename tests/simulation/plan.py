@@ -51,12 +51,14 @@ KINDS: dict[str, float] = {
     # what comes from outside
     "webhooks": 0.5,
     "people": 0.35,
-    "changed_limits": 0.2,
+    "changed_limits": 0.12,
     "stop_rules": 0.2,
 }
 
 #: Documents of a batch: what matters is how many faults each of them meets, so most runs are small and quick.
 SIZES = (1, 1, 2, 2, 3, 5)
+#: Limits show only where there is something to limit.
+MANY = (6, 9, 12)
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,9 @@ def plan_of(seed: int) -> Plan:
     return Plan(
         seed=seed,
         kinds=kinds,
-        documents=tuple(rng.choice(SIZES) for _ in range(rng.choice((1, 1, 1, 2, 3)))),
+        documents=tuple(
+            rng.choice(MANY if "changed_limits" in kinds else SIZES) for _ in range(rng.choice((1, 1, 1, 2, 3)))
+        ),
         trouble_seconds=rng.choice((20.0, 60.0, 150.0, 400.0)),
         render_seconds=(fast, slow),
         share=rng.choice((0.05, 0.15, 0.4)),
