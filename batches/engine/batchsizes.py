@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from django.db.models import Count
 
-from batches.models import BatchItem, Job
+from batches.models import BatchItem
+
+
+class LedJob(Protocol):
+    """A job's row, or what was read of it."""
+
+    @property
+    def pk(self) -> int: ...
+
+    @property
+    def version_id(self) -> int: ...
+
+    @property
+    def lead_batch_id(self) -> int | None: ...
 
 
 class BatchSizes:
@@ -15,7 +29,7 @@ class BatchSizes:
     def __init__(self) -> None:
         self._known: dict[int, int] = {}
 
-    def of(self, jobs: Sequence[Job]) -> dict[int, int]:
+    def of(self, jobs: Sequence[LedJob]) -> dict[int, int]:
         """Items by job id: of the batch that leads it, else of the newest that holds its version; 0 without any."""
         batches = {job.pk: job.lead_batch_id for job in jobs}
         unled = {job.version_id: job.pk for job in jobs if job.lead_batch_id is None}

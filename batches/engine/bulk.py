@@ -7,6 +7,7 @@ comes back are the rows whose guard held, so that a stale writer learns that it 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC
 from typing import Any
@@ -123,6 +124,8 @@ def _way_in(field: Any) -> Callable[[Any], Any]:
 
     if type(field) is models.DateTimeField:
         return instant
+    if type(field) is models.JSONField and field.encoder is None and database.vendor == "sqlite":
+        return lambda value: None if value is None else json.dumps(value)  # what Django writes there
     if type(field) not in _AS_THEY_ARE:
         return save
     return lambda value: value if type(value) in _PLAIN else save(value)

@@ -230,7 +230,7 @@ def _commit_first(
     rows = [_new_submission(account, prepared, until, now=now) for prepared, _slot in fresh]
     made = bulk.insert_returning(Submission, rows, key="job_id")
     sendings = [
-        _sending(prepared, claims.open_submission(Submission(pk=made[row["job_id"]], **row)), slot)
+        _sending(prepared, _open_submission(made[row["job_id"]], row), slot)
         for (prepared, slot), row in zip(fresh, rows, strict=True)
     ]
     # Refused on every try so far, so nothing is there: the same key and bytes, and its time starts anew.
@@ -272,6 +272,24 @@ def _new_submission(
         "last_sent_at": now,
         "resend_until": until,
     }
+
+
+def _open_submission(pk: int, row: Mapping[str, Any]) -> OpenSubmission:
+    """The row that was just made."""
+    return OpenSubmission(
+        id=pk,
+        sequence=row["sequence"],
+        idempotency_key=row["idempotency_key"],
+        route=row["route"],
+        request_sha256=row["request_sha256"],
+        body_key=row["body_key"],
+        try_count=0,
+        in_doubt=True,
+        first_sent_at=row["first_sent_at"],
+        resend_until=row["resend_until"],
+        provider_job_id=None,
+        result=None,
+    )
 
 
 def _commit_again(pairs: Sequence[tuple[Prepared, datetime]], *, now: datetime) -> list[Sending]:

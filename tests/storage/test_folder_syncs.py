@@ -188,7 +188,12 @@ def test_a_new_workspace_folder_is_synced_by_every_process_that_stores_into_it(
     (tmp_path / "main").mkdir()
     synced: list[Path] = []
     sync_folder = foldersync.sync_folder
-    monkeypatch.setattr(foldersync, "sync_folder", lambda folder: (synced.append(folder), sync_folder(folder)))
+
+    def noted(folder: Path) -> None:
+        synced.append(folder)
+        sync_folder(folder)
+
+    monkeypatch.setattr(foldersync, "sync_folder", noted)
     source = tmp_path.parent / "whole.pdf"
     source.write_bytes(b"%PDF")
     DiskStore(tmp_path).put(artifact_key("main", "INV-1", 1), source)
