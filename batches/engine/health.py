@@ -11,15 +11,19 @@ from django.db.models import Case, F, QuerySet, When
 
 from batches import wording
 from batches.conf import ENGINE
-from batches.engine import alerts, retries
+from batches.engine import alerts, pacing, retries
 from batches.engine.contention import again_after_deadlock
-from batches.models import AccountHealth, AlertKind, HoldReason, Job, JobState, ProviderAccount, UnreadableSecret
+from batches.models import AccountHealth, AlertKind, HoldReason, Job, JobState, Lane, ProviderAccount, UnreadableSecret
 
 
 @again_after_deadlock
 def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> bool:
-    """Hold an open account; true when this call did it. A hold that a person must end outranks `unreachable`."""
+    """Hold an open account; true when this call did it. A hold that a person must end outranks `unreachable`.
+
+    When it returns, no further intent of the account is committed: that is done under the same row.
+    """
     with transaction.atomic():
+        pacing.lock(account_id, Lane.SUBMIT)
         open_now = ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.OPEN)
         if reason is not HoldReason.UNREACHABLE:
             open_now = open_now | ProviderAccount.objects.filter(

@@ -342,9 +342,12 @@ class Pump:
             intents = submission.commit_intents(account, mine[:free], now=now, capabilities=provider.capabilities)
             self._ask_again[account_id] = intents.ask_again_at
             gone = intents.lost | {sending.prepared.claim.job_id for sending in intents.sendings}
+            gone |= {stopped.claim.job_id for stopped in intents.stopped}
             self._ready[account_id] = deque(item for item in mine if item.claim.job_id not in gone)
             for job_id in intents.lost:
                 self._let_go(job_id)
+            for stopped in intents.stopped:
+                self._queue(answers.judge_never_left(stopped.claim, now=now), now)
             for sending in intents.sendings:
                 claim = sending.prepared.claim
                 self._held[claim.job_id] = claim
@@ -477,7 +480,8 @@ class Pump:
                 self._queue(answers.judge_unpreparable(claim, error, now=now, rng=self.rng), now)
             case steps.NotSentYet(sending=sending):
                 self.tally.slots_missed += 1
-                self._ready[claim.account_id].appendleft(replace(sending.prepared, claim=claim))
+                missed = replace(sending.prepared, claim=claim, has_token=sending.prepared.doubt_before)
+                self._ready[claim.account_id].appendleft(missed)
             case steps.WindowClosed():
                 self._queue(answers.judge_window_closed(claim, now=now), now)
             case steps.Answered(sending=sending, answer=answer):

@@ -22,6 +22,7 @@ from batches.engine.changes import moving
 from batches.engine.claims import Claim, OpenSubmission
 from batches.engine.contention import again_after_deadlock
 from batches.models import (
+    AccountHealth,
     DocumentVersion,
     Job,
     JobState,
@@ -52,6 +53,7 @@ class Prepared:
     """A claimed job with the exact bytes that are to leave.
 
     `doubt_before`: an earlier try may have arrived. `sent_before`: the key has left before, whatever came of it.
+    `has_token`: it was given a token of the retry budget for a slot that was missed, and needs no other.
     """
 
     claim: Claim
@@ -60,10 +62,16 @@ class Prepared:
     body_key: str | None
     doubt_before: bool
     sent_before: bool = False
+    has_token: bool = False
 
     @property
     def is_resend(self) -> bool:
         return self.claim.state is JobState.SUBMITTING
+
+    @property
+    def never_left(self) -> bool:
+        """By all that this pump knows, no byte of it has ever left, so that it can still be stopped."""
+        return not self.is_resend or not self.doubt_before
 
 
 @dataclass(frozen=True)
@@ -77,11 +85,15 @@ class Sending:
 
 @dataclass(frozen=True)
 class Intents:
-    """What may be sent now; which jobs turned out to be somebody else's; and when to ask again for the rest."""
+    """What may be sent now; which jobs turned out to be somebody else's; and when to ask again for the rest.
+
+    `stopped` had a slot, missed it, and no running batch needs them any more: they go back as never sent.
+    """
 
     sendings: list[Sending]
     lost: set[int]
     ask_again_at: datetime
+    stopped: tuple[Prepared, ...] = ()
 
 
 def read_inputs(version_ids: Sequence[int]) -> dict[int, Input]:
@@ -144,12 +156,14 @@ def commit_intents(
     """Commit the intent of as many of `ready` as slots and the in-flight cap allow.
 
     The account's lane row is locked throughout, so that neither pace nor cap can be passed by two pumps at once, and
-    so that nothing of a batch leaves after its pause returned: a first send that no running batch leads is lost.
+    so that nothing of a batch leaves after its pause returned, or of an account after its hold did.
     """
     limits = pacing.submit_limits(account)
     with transaction.atomic():
         lane = pacing.lock(account.pk, Lane.SUBMIT)
-        chosen, gone = _choose(account, ready, now=now)
+        if lane.account_health != AccountHealth.OPEN:
+            return Intents([], set(), now + timedelta(seconds=ENGINE.claim_interval_seconds))
+        chosen, gone, stopped = _choose(account, ready, now=now)
         verdict = retry_budget.judge(
             [_asking(prepared) for prepared in chosen], retry_budget.tokens_of(lane, now), now=now
         )
@@ -157,7 +171,7 @@ def commit_intents(
         gone |= {chosen[at].claim.job_id for at, _until in verdict.waits}
         chosen = [chosen[at] for at in verdict.admitted]
         if not chosen:
-            return Intents([], gone, now + timedelta(seconds=ENGINE.claim_interval_seconds))
+            return Intents([], gone, now + timedelta(seconds=ENGINE.claim_interval_seconds), stopped)
         reservation = pacing.reserve(
             account.pk,
             Lane.SUBMIT,
@@ -184,33 +198,41 @@ def commit_intents(
         sendings = _commit_first(account, first, until, now=now) + _commit_again(again, now=now)
     given = {prepared.claim.job_id for prepared, _slot in slotted}
     lost = gone | given - {sending.prepared.claim.job_id for sending in sendings}
-    return Intents(sendings, lost, reservation.ask_again_at)
+    return Intents(sendings, lost, reservation.ask_again_at, stopped)
 
 
-def _choose(account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime) -> tuple[list[Prepared], set[int]]:
-    """What cap, batches and probation let through, in its order; and the jobs that no running batch leads any more."""
-    asked = [prepared.claim.job_id for prepared in ready if not prepared.is_resend]
+def _choose(
+    account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime
+) -> tuple[list[Prepared], set[int], tuple[Prepared, ...]]:
+    """What cap, batches and probation let through, in its order; and what no running batch leads any more.
+
+    Of those, the jobs that wait as pending are lost to this pump; the others had an intent and are `stopped`.
+    """
+    asked = [prepared.claim.job_id for prepared in ready if prepared.never_left]
     wanted, in_flight = claims.sendable(account.pk, asked)
-    stopped = set(asked) - wanted
+    unwanted = [prepared for prepared in ready if prepared.never_left and prepared.claim.job_id not in wanted]
+    gone = {prepared.claim.job_id for prepared in unwanted if not prepared.is_resend}
+    stopped = tuple(prepared for prepared in unwanted if prepared.is_resend)
     room = max(0, account.max_in_flight - in_flight)
     chosen: list[Prepared] = []
     for prepared in ready:
-        if prepared.claim.job_id in stopped:
+        if prepared.never_left and prepared.claim.job_id not in wanted:
             continue
         if prepared.is_resend:
             chosen.append(prepared)  # it is counted in flight already
         elif room:
             chosen.append(prepared)
             room -= 1
-    return list(credit.admit(account, chosen, now=now)), stopped
+    return list(credit.admit(account, chosen, now=now)), gone, stopped
 
 
 def _asking(prepared: Prepared) -> retry_budget.Asking:
     known = prepared.claim.submission
+    # A try without a result of any kind died with its pump: no trouble of the provider's, so it spends nothing.
+    went_wrong = prepared.is_resend and prepared.doubt_before and known is not None and known.try_count > 0
     return retry_budget.Asking(
         claim=prepared.claim,
-        # A try without a result of any kind died with its pump: no trouble of the provider's, so it spends nothing.
-        repeats=prepared.is_resend and prepared.doubt_before and known is not None and known.try_count > 0,
+        repeats=went_wrong and not prepared.has_token,
         earns=known is None,
         resend_until=known.resend_until if known else None,
     )

@@ -205,7 +205,8 @@ def test_holding_what_is_held_writes_nothing(account: ProviderAccount, now: date
     hold(account, HoldReason.AUTH, now)
     with CaptureQueriesContext(connection) as queries:
         assert not hold(account, HoldReason.AUTH, now)
-    assert len([query for query in queries.captured_queries if "SAVEPOINT" not in query["sql"]]) == 1
+    asked = [query["sql"] for query in queries.captured_queries if "SAVEPOINT" not in query["sql"]]
+    assert len(asked) == 2, "the lane, under which intents are committed, and one UPDATE that finds nothing"
 
 
 # --- a stored key that cannot be read ---

@@ -10,7 +10,7 @@ from decimal import Decimal
 from batches import selectors
 from batches.conf import ENGINE
 from batches.engine import health
-from batches.models import Alert, JobState, PacingLane, Submission, WebhookEvent
+from batches.models import Alert, HoldReason, JobState, PacingLane, Submission, WebhookEvent
 from batches.providers import errors
 from batches.providers.base import Capabilities
 from tests.engine.simulated import Lose, Refuse, Word
@@ -227,3 +227,37 @@ def test_the_cap_counts_what_is_accepted_and_not_finished(make_world: Callable[.
     world.assert_saved(NAMES)
     assert seen["accepted"] == 2
     assert seen["rendered"] > 2
+
+
+def test_a_repeat_that_waits_for_its_slot_while_a_person_holds_the_account_stays_in_doubt(
+    make_world: Callable[..., World],
+) -> None:
+    world = make_world(submit_interval_ms=10_000)
+    world.provider.script("INV-1", submit=[Lose()])
+    world.hand_over("INV-1")
+    world.run_for(5)
+    assert len(world.provider.arrivals) == 1, "the repeat waits for the slot at ten seconds"
+    health.hold(world.account.pk, reason=HoldReason.PERSON, words="Stop.", now=world.clock.now())
+    world.run_for(20)
+    submission = world.job("INV-1").submissions.get()
+    assert (world.states()["INV-1"], submission.in_doubt, submission.outcome) == ("submitting", True, "open")
+    assert len(world.provider.arrivals) == 1
+    health.resume(world.account.pk, now=world.clock.now())
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+
+
+def test_nothing_is_committed_once_a_hold_has_returned(world: World) -> None:
+    world.hand_over(*[f"INV-{n}" for n in range(10)])
+    held: list[set[str]] = []
+
+    def hold() -> bool:
+        if not held and len(world.provider.arrivals) >= 3:
+            health.hold(world.account.pk, reason=HoldReason.PERSON, words="Stop.", now=world.clock.now())
+            held.append({name for name, state in world.states().items() if state != "pending"})
+        return False
+
+    world.pump(stopping=hold).run()
+    assert held
+    assert {arrival.name for arrival in world.provider.arrivals} <= held[0]
+    assert len(world.provider.arrivals) < 10

@@ -6,12 +6,14 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from batches import selectors
-from batches.engine import running
+from batches.engine import running, steps
 from batches.engine.audit import By
+from batches.engine.submission import Sending
 from batches.models import Batch, Job, ProviderAccount, Submission
 from batches.providers import errors
 from tests.engine.simulated import Finish, Refuse, Word
@@ -225,3 +227,33 @@ def test_a_backlog_of_slow_downloads_takes_no_slot_from_submissions(world: World
     times = [arrival.at for arrival in world.provider.arrivals if arrival.name[0] == "B"]
     assert (max(times) - begun).total_seconds() <= 8.0, "40 slots of 0.1 s, and the way there"
     assert selectors.batch_counts(first).saved < 80, "the downloads were not over"
+
+
+@pytest.mark.parametrize("verb", [running.pause, running.cancel])
+def test_what_missed_its_slot_is_not_sent_after_its_batch_was_stopped(
+    world: World, monkeypatch: pytest.MonkeyPatch, verb: Callable[..., bool]
+) -> None:
+    """Its intent was committed, but no byte has left: a verb that has returned still stops it."""
+    real, missed, stopped = steps.send, [], []
+
+    def send(sending: Sending, *given: Any) -> steps.Result:
+        if not missed:
+            missed.append(sending)
+            return steps.NotSentYet(sending.prepared.claim, sending)
+        return real(sending, *given)
+
+    monkeypatch.setattr(steps, "send", send)
+    batch = world.hand_over("INV-1")
+
+    def stop() -> bool:
+        if missed and not stopped:
+            stopped.append(verb(batch.pk, reason="Wrong month.", by=BY, now=world.clock.now()))
+        return False
+
+    world.pump(stopping=stop).run()
+    world.run_for(30)
+    running.end_unneeded(now=world.clock.now(), most=10)
+    assert stopped == [True]
+    assert not world.provider.arrivals
+    assert world.states() == {"INV-1": "pending" if verb is running.pause else "cancelled"}
+    assert not world.job("INV-1").submissions.filter(in_doubt=True).exists()
