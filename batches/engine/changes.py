@@ -116,13 +116,19 @@ def moving(
     return Move(claim.job_id, claim.token, claim.state, to_state, reason, words=words, fields=fields or {})
 
 
-def write_round(group: Sequence[Change], *, now: datetime, book: durations.Book | None = None) -> set[int]:
+def write_round(
+    group: Sequence[Change],
+    *,
+    now: datetime,
+    book: durations.Book | None = None,
+    watch: stopping.Watch | None = None,
+) -> set[int]:
     """Write changes of different jobs in one transaction. Returns the jobs that are no longer their holder's.
 
     Their claim had gone stale, or they were parked or given back instead of what was asked.
 
     What a stale holder learned is still kept: exchanges always, a provider job id on its own submission. `book` records
-    how long the submissions took that end here.
+    how long the submissions took that end here; `watch` asks the stop rules of the batches with failures among these.
     """
     book = book or durations.Book()
     try:
@@ -135,7 +141,7 @@ def write_round(group: Sequence[Change], *, now: datetime, book: durations.Book 
     _apply_effects(group, now=now)
     failed = [change.claim.job_id for change in group if change.move and change.move.to_state in FAILED_STATES]
     if failed:
-        stopping.after_failures(failed, now=now)
+        (watch or stopping.Watch()).after_failures(failed, now=now)
     return stale
 
 

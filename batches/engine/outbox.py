@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from batches.conf import EngineConf
-from batches.engine import changes, durations
+from batches.engine import changes, durations, stopping
 from batches.engine.changes import Change
 
 
@@ -21,6 +21,7 @@ class Outbox:
         self._patience = conf.flush_seconds
         self._set_aside: dict[int, Change] = {}
         self._book = durations.Book()
+        self._watch = stopping.Watch()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -68,7 +69,7 @@ class Outbox:
         is_busy = len(self._waiting) >= self._patience * self._conf.flush_busy_rate
         self._patience = self._conf.flush_busy_seconds if is_busy else self._conf.flush_seconds
         for group in changes.rounds(list(self._waiting)):
-            stale = changes.write_round(group, now=now, book=self._book)
+            stale = changes.write_round(group, now=now, book=self._book, watch=self._watch)
             written = {id(change) for change in group}
             self._waiting = [change for change in self._waiting if id(change) not in written]
             yield group, stale

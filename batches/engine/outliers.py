@@ -10,10 +10,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from statistics import median
+from typing import Any
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, F, Max, Min, OuterRef, Q, QuerySet
 
 from batches import wording
 from batches.engine import bulk
@@ -29,8 +30,12 @@ SPREAD_TIMES = 5.0
 #: Small differences of small files say nothing.
 BYTES_APART_LEAST = 512
 
-#: Batches that are looked at again while they are being saved; larger ones wait for the sweep.
+#: Batches that are looked at again, whole, while they are being saved; larger ones wait for the sweep.
 SMALL_BATCH = 1000
+#: Of the larger ones each pass judges one, and each of them at most this often, so that its last PDFs wait no longer
+#: than this. A sample of its items tells what is usual, and the database picks out what is odd.
+LARGE_EVERY = timedelta(minutes=10)
+SAMPLE = 2000
 #: Of one pass.
 BATCHES_MOST = 20
 ROWS_MOST = 10_000
@@ -53,34 +58,52 @@ class Notice:
     words: str
 
 
-def notices(siblings: Sequence[Sibling]) -> dict[int, Notice]:
-    """The notice of each artifact that deserves one, by its key. Pure."""
-    found = _odd_sizes(siblings)
+def notices(siblings: Sequence[Sibling], sizes: Usual | None = None) -> dict[int, Notice]:
+    """The notice of each artifact that deserves one, by its key. Pure.
+
+    `sizes`: what is usual, where the siblings are only those of the batch that may deserve one.
+    """
+    sizes = sizes or usual([each.byte_count for each in siblings])
+    odd = {each.artifact_id: sizes.notice(each.byte_count) for each in siblings} if sizes else {}
+    found = {artifact_id: notice for artifact_id, notice in odd.items() if notice}
     found |= _same_files(siblings)  # the stronger word wins
     return found
 
 
-def _odd_sizes(siblings: Sequence[Sibling]) -> dict[int, Notice]:
-    if len(siblings) < SIBLINGS_LEAST:
-        return {}
-    middle = median(each.byte_count for each in siblings)
-    distances = {each.artifact_id: math.log(each.byte_count / middle) for each in siblings}
-    usual = median(abs(distance) for distance in distances.values())
-    small = max(math.log(SMALL_FACTOR), SPREAD_TIMES * usual)
-    large = max(math.log(LARGE_FACTOR), SPREAD_TIMES * usual)
-    found = {}
-    for each in siblings:
-        distance = distances[each.artifact_id]
-        if abs(each.byte_count - middle) < BYTES_APART_LEAST or -small < distance < large:
-            continue
+@dataclass(frozen=True)
+class Usual:
+    """The sizes of a batch: the middle, and from which factors on (as logarithms) one is small or large beside it."""
+
+    middle: float
+    small: float
+    large: float
+
+    def notice(self, size: int) -> Notice | None:
+        distance = math.log(size / self.middle)
+        if abs(size - self.middle) < BYTES_APART_LEAST or -self.small < distance < self.large:
+            return None
         kind = ArtifactNotice.SMALL if distance < 0 else ArtifactNotice.LARGE
         word = "smaller" if distance < 0 else "larger"
         words = (
-            f"{wording.size(each.byte_count)}: much {word} than the others of its batch, which have about "
-            f"{wording.size(round(middle))}. Look at it before it is sent out."
+            f"{wording.size(size)}: much {word} than the others of its batch, which have about "
+            f"{wording.size(round(self.middle))}. Look at it before it is sent out."
         )
-        found[each.artifact_id] = Notice(kind, words)
-    return found
+        return Notice(kind, words)
+
+    def bounds(self) -> tuple[int, int]:
+        """Sizes between these deserve no notice. A byte more is asked, for what rounding does to logarithms."""
+        return math.floor(self.middle * math.exp(-self.small)) + 1, math.ceil(self.middle * math.exp(self.large)) - 1
+
+
+def usual(sizes: Sequence[int]) -> Usual | None:
+    """None: of so few none can be told to be the odd one. Pure."""
+    if len(sizes) < SIBLINGS_LEAST:
+        return None
+    middle = median(sizes)
+    distance = median(abs(math.log(size / middle)) for size in sizes)
+    small = max(math.log(SMALL_FACTOR), SPREAD_TIMES * distance)
+    large = max(math.log(LARGE_FACTOR), SPREAD_TIMES * distance)
+    return Usual(middle, small, large)
 
 
 def _same_files(siblings: Sequence[Sibling]) -> dict[int, Notice]:
@@ -109,7 +132,8 @@ def _same_files(siblings: Sequence[Sibling]) -> dict[int, Notice]:
 
 def look_at_versions(version_ids: Iterable[int]) -> int:
     """Judge the small batches of PDFs that were just saved. Returns how many notices were changed."""
-    return _look_at_batches(set(_homes(sorted(version_ids)).values()), most_items=SMALL_BATCH)
+    batches = sorted(set(_homes(sorted(version_ids)).values()))
+    return sum(_look_at(batch_id) for batch_id in batches[:BATCHES_MOST] if not _is_large(batch_id))
 
 
 def sweep(*, now: datetime) -> int:
@@ -120,10 +144,54 @@ def sweep(*, now: datetime) -> int:
     StoreSweep.objects.bulk_create([StoreSweep(kind=SweepKind.NOTICES)], ignore_conflicts=True)
     place = StoreSweep.objects.get(kind=SweepKind.NOTICES)
     start, seen = int(place.position or 0), int(place.facts.get("seen", 0))
+    large = Large.of(place.facts)
     new = Artifact.objects.filter(pk__gt=start).order_by("pk").values_list("pk", "version_id")
     rows = list(new[:ROWS_MOST])
-    if not rows:
+    if not rows and not large.owed:
         return 0
+    batches, reached = _batches_of(rows, start)
+    small = {batch_id for batch_id in batches if not _is_large(batch_id)}
+    large.owe(batches - small)
+    changed = sum(_look_at(batch_id) for batch_id in sorted(small))
+    due = large.due(now=now)
+    if due is not None:
+        changed += _look_at_large(due)
+    StoreSweep.objects.filter(pk=place.pk).update(
+        position=str(min(max(seen, start), reached)), facts={"seen": reached, **large.as_dict()}, finished_at=now
+    )
+    return changed
+
+
+@dataclass
+class Large:
+    """The large batches with PDFs that were not judged yet, and when such batches were judged last."""
+
+    owed: list[int]  # who waits longest comes first
+    judged: dict[int, datetime]
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Large:
+        judged = {int(key): datetime.fromisoformat(at) for key, at in facts.get("judged", {}).items()}
+        return cls(list(facts.get("owed", [])), judged)
+
+    def owe(self, batch_ids: Iterable[int]) -> None:
+        self.owed += sorted(set(batch_ids) - set(self.owed))
+
+    def due(self, *, now: datetime) -> int | None:
+        """The one to judge now; it is owed no more."""
+        self.judged = {key: at for key, at in self.judged.items() if now - at < LARGE_EVERY}
+        ready = next((batch_id for batch_id in self.owed if batch_id not in self.judged), None)
+        if ready is not None:
+            self.owed.remove(ready)
+            self.judged[ready] = now
+        return ready
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"owed": self.owed, "judged": {str(key): at.isoformat() for key, at in self.judged.items()}}
+
+
+def _batches_of(rows: Sequence[tuple[int, int]], start: int) -> tuple[set[int], int]:
+    """The batches in which to judge these artifacts, as far as one pass goes, and the last artifact of them."""
     homes = _homes([version_id for _, version_id in rows])
     batches: set[int] = set()
     reached = start
@@ -133,11 +201,7 @@ def sweep(*, now: datetime) -> int:
             break
         batches |= home
         reached = artifact_id
-    changed = _look_at_batches(batches)
-    StoreSweep.objects.filter(pk=place.pk).update(
-        position=str(min(max(seen, start), reached)), facts={"seen": reached}, finished_at=now
-    )
-    return changed
+    return batches, reached
 
 
 def _homes(version_ids: Sequence[int]) -> dict[int, int]:
@@ -149,29 +213,78 @@ def _homes(version_ids: Sequence[int]) -> dict[int, int]:
     return homes
 
 
-def _look_at_batches(batch_ids: Iterable[int], *, most_items: int | None = None) -> int:
-    return sum(_look_at(batch_id, most_items=most_items) for batch_id in sorted(batch_ids)[:BATCHES_MOST])
+def _is_large(batch_id: int) -> bool:
+    return len(BatchItem.objects.filter(batch=batch_id).values_list("pk")[: SMALL_BATCH + 1]) > SMALL_BATCH
 
 
-def _look_at(batch_id: int, *, most_items: int | None) -> int:
-    items = BatchItem.objects.filter(batch=batch_id)
-    if most_items is not None and len(items.values_list("pk")[: most_items + 1]) > most_items:
-        return 0
-    earlier = BatchItem.objects.filter(version=OuterRef("version"), batch_id__lt=batch_id)
-    stored = items.filter(
+def _stored(batch_id: int) -> QuerySet[BatchItem]:
+    return BatchItem.objects.filter(
+        batch=batch_id,
         version__artifact__isnull=False,
         version__artifact__local_deleted_at=None,
         version__artifact__missing_at=None,
     )
+
+
+def _siblings(batch_id: int, stored: QuerySet[BatchItem], most: int) -> tuple[list[Sibling], dict[int, str]]:
+    """The first of these items, and what is told of those that are judged in this batch, by artifact."""
+    earlier = BatchItem.objects.filter(version=OuterRef("version"), batch_id__lt=batch_id)
     columns = ("artifact__pk", "artifact__byte_count", "artifact__sha256", "input_sha256", "artifact__notice_words")
     rows = list(
         stored.order_by("position")
         .annotate(is_guest=Exists(earlier))
-        .values_list("document__business_id", "is_guest", *(f"version__{name}" for name in columns))
+        .values_list("document__business_id", "is_guest", *(f"version__{name}" for name in columns))[:most]
     )
     siblings = [Sibling(pk, name, size, sha256, given) for name, _, pk, size, sha256, given, _ in rows]
-    known = {pk: words for _, is_guest, pk, _, _, _, words in rows if not is_guest}
+    return siblings, {pk: words for _, is_guest, pk, _, _, _, words in rows if not is_guest}
+
+
+def _look_at(batch_id: int) -> int:
+    siblings, known = _siblings(batch_id, _stored(batch_id), SMALL_BATCH)
     return _write(known, notices(siblings))
+
+
+def _look_at_large(batch_id: int) -> int:
+    """Judge a large batch without reading all of it: at most `ROWS_MOST` odd sizes and as many equal files."""
+    stored = _stored(batch_id)
+    sizes = usual(_sample(batch_id))
+    suspect = ~Q(version__artifact__notice="")
+    if sizes is not None:
+        smallest, largest = sizes.bounds()
+        suspect |= Q(version__artifact__byte_count__lte=smallest) | Q(version__artifact__byte_count__gte=largest)
+    siblings, known = _siblings(batch_id, stored.filter(suspect), ROWS_MOST)
+    by_digest = (
+        stored.values("version__artifact__sha256")
+        .annotate(first=Min("version__input_sha256"), last=Max("version__input_sha256"))
+        .exclude(first=F("last"))
+    )
+    digests = list(by_digest.values_list("version__artifact__sha256", flat=True).order_by("version__artifact__sha256"))
+    same: dict[int, Sibling] = {}
+    for start in range(0, len(digests), 1000):
+        of_digests = stored.filter(version__artifact__sha256__in=digests[start : start + 1000])
+        more, their_words = _siblings(batch_id, of_digests, ROWS_MOST - len(same))
+        same |= {each.artifact_id: each for each in more}
+        known |= their_words
+        if len(same) >= ROWS_MOST:
+            break
+    # Whose equals lie beyond what was read keeps the notice that it has.
+    shared = set(digests)
+    unread = {each.artifact_id for each in siblings if each.sha256 in shared} - set(same)
+    siblings = [*same.values(), *(each for each in siblings if each.artifact_id not in same)]
+    found = notices(siblings, sizes) if sizes else _same_files(siblings)
+    return _write({pk: words for pk, words in known.items() if pk not in unread}, found)
+
+
+def _sample(batch_id: int) -> list[int]:
+    """Sizes of PDFs from all over the batch, or the first ones where hardly any are stored yet."""
+    stored = _stored(batch_id)
+    last = BatchItem.objects.filter(batch=batch_id).aggregate(last=Max("position"))["last"] or 0
+    spread = stored.filter(position__in=range(0, last + 1, last // SAMPLE + 1))
+    sizes = list(spread.values_list("version__artifact__byte_count", flat=True))
+    if len(sizes) >= SAMPLE // 10:
+        return sizes
+    first = stored.order_by("position").values_list("version__artifact__byte_count", flat=True)
+    return list(first[:SAMPLE])
 
 
 def _write(known: Mapping[int, str], found: Mapping[int, Notice]) -> int:

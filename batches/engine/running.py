@@ -84,8 +84,9 @@ def cancel(batch_id: int, *, reason: str, by: By, now: datetime) -> bool:
     workspace_id = _give_up(batch_id, reason=reason, by=by, now=now)
     if workspace_id is None:
         return False
-    while end_unneeded(now=now, most=ENDED_AT_ONCE, workspace_id=workspace_id):
-        pass  # what a death leaves here, the sweep ends
+    ids = _unneeded(workspace_id)
+    for start in range(0, len(ids), ENDED_AT_ONCE):  # what a death leaves here, the sweep ends
+        _end(workspace_id, ids[start : start + ENDED_AT_ONCE], now=now)
     return True
 
 
@@ -106,30 +107,34 @@ def _give_up(batch_id: int, *, reason: str, by: By, now: datetime) -> int | None
     return batch.workspace_id
 
 
-def end_unneeded(*, now: datetime, most: int, workspace_id: int | None = None) -> int:
-    """End waiting jobs that no live item needs, at most about `most`; returns how many ended.
+def end_unneeded(*, now: datetime, most: int) -> int:
+    """End waiting jobs that no live item needs, at most `most`; returns how many ended.
 
     One that was never sent, or refused on every try, is cancelled. One whose earlier submission the provider had
     accepted is not: it stays what it was read as, failed, and a late success may still be taken.
     """
     ended = 0
-    workspaces = Workspace.objects.filter(pk=workspace_id) if workspace_id else Workspace.objects.all()
-    for workspace in workspaces.order_by("pk").values_list("pk", flat=True):
-        ids = _unneeded(workspace)[: most - ended]
-        if ids:
-            ended += _end(workspace, ids, now=now)
+    for workspace_id in Workspace.objects.order_by("pk").values_list("pk", flat=True):
+        ids = _unneeded(workspace_id, most=most - ended)
+        for start in range(0, len(ids), ENDED_AT_ONCE):
+            ended += _end(workspace_id, ids[start : start + ENDED_AT_ONCE], now=now)
         if ended >= most:
             break
     return ended
 
 
-def _unneeded(workspace_id: int) -> list[int]:
-    """Waiting jobs that nobody leads. Asked by account, so that the partial index of waiting jobs answers."""
+def _unneeded(workspace_id: int, *, most: int | None = None) -> list[int]:
+    """Waiting jobs that nobody leads, all of them or `most`.
+
+    Asked by account and in the order of the partial index of waiting jobs, so that it answers: by id, PostgreSQL
+    walks over every job that ever was.
+    """
     waiting = Job.objects.filter(state=JobState.PENDING, lead_batch=None)
     found: list[int] = []
     for account_id in ProviderAccount.objects.order_by("pk").values_list("pk", flat=True):
         mine = waiting.filter(account_id=account_id, version__document__workspace=workspace_id)
-        found += mine.order_by("pk").values_list("pk", flat=True)[:ENDED_AT_ONCE]
+        left = None if most is None else most - len(found)
+        found += mine.order_by("due_at", "pk").values_list("pk", flat=True)[:left]
     return found
 
 

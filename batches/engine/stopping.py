@@ -2,14 +2,17 @@
 
 Asked when failures were written, once for a group of them, and by the sweep. Only what failed in the batch's own time
 counts: documents that had failed before it was handed over, or before a person let it go on, do not.
+
+Counting is what costs, in a batch of hundreds of thousands and in the pump's own thread. So a pump remembers what it
+counted last (`Watch`) and counts again only once the rule may be near; and it never counts further than it has to.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
 
 from django.core.exceptions import ValidationError
 from django.db import InterfaceError, OperationalError
@@ -17,12 +20,16 @@ from django.db.models import Count, Q, QuerySet
 
 from batches.engine import running
 from batches.engine.errors import IntakeRefused
-from batches.models import FAILED_STATES, Batch, BatchItem, JobState
+from batches.models import FAILED_STATES, Batch, Job, JobState
 
 log = logging.getLogger(__name__)
 
 #: A share of fewer ended documents says nothing: of 20 one is 5 %, so that a low limit is not met by a single bad row.
 ENDED_LEAST = 20
+#: A pump counts again when its own failures, times this, could have reached the limit: others write failures too.
+PUMPS_SUPPOSED = 16
+#: A share is asked at most so often by one pump, since a batch may hover below its limit for hours.
+SHARE_EVERY = timedelta(seconds=1)
 WHAT_TO_DO = "Nothing new of it is sent; what the provider has is still saved. Look at what failed, and why, first."
 
 
@@ -49,18 +56,44 @@ class Rules:
 NO_RULES = Rules()
 
 
-def after_failures(job_ids: Sequence[int], *, now: datetime) -> None:
-    """Pause the batches whose rule these failures fulfil. Never raises for the database: the sweep asks again."""
-    try:
-        concerned = BatchItem.objects.filter(version__job__in=job_ids, cancelled_at=None).values("batch")
-        _stop(_watched().filter(pk__in=concerned), now=now)
-    except (OperationalError, InterfaceError):
-        log.warning("the stop rules could not be asked; the sweep asks them", exc_info=True)
+@dataclass
+class Counted:
+    """What was counted last: all that failed, up to the limit, and so many or more that ended; and when."""
+
+    since: datetime
+    at: datetime
+    failed: int = 0
+    ended_least: int = 0
+    noted: int = 0  # failures of it that this pump wrote afterwards
+
+
+@dataclass
+class Watch:
+    """What one pump remembers of the batches with a rule. A new one counts at the first failure."""
+
+    known: dict[int, Counted] = field(default_factory=dict)
+
+    def after_failures(self, job_ids: Sequence[int], *, now: datetime) -> None:
+        """Pause the batches whose rule these failures fulfil. Never raises for the database: the sweep asks again."""
+        concerned = _watched().filter(items__version__job__in=job_ids, items__cancelled_at=None)
+        try:
+            for batch in concerned.annotate(noted=Count("items")):
+                counted = self.known.get(batch.pk)
+                if counted is not None and counted.since == _since(batch):
+                    counted.noted += batch.noted
+                    if not may_be_near(batch, counted, now=now):
+                        continue
+                else:
+                    counted = Counted(_since(batch), now)
+                _ask(batch, counted, now=now)
+                self.known[batch.pk] = counted
+        except (OperationalError, InterfaceError):
+            log.warning("the stop rules could not be asked; the sweep asks them", exc_info=True)
 
 
 def sweep(*, now: datetime) -> int:
     """Ask every running batch's rules; returns how many were paused."""
-    return _stop(_watched(), now=now)
+    return sum(_ask(batch, Counted(_since(batch), now), now=now) for batch in _watched())
 
 
 def _watched() -> QuerySet[Batch]:
@@ -69,15 +102,38 @@ def _watched() -> QuerySet[Batch]:
     return Batch.objects.filter(has_rule, paused_at=None, cancelled_at=None).order_by("pk")
 
 
-def _stop(batches: QuerySet[Batch], *, now: datetime) -> int:
-    stopped = 0
-    for batch in batches:
-        failed, ended = _ended_since(batch)
-        words = verdict(failed, ended, after=batch.stop_after_failures, percent=batch.stop_after_percent)
-        if words:
-            alert = f"{batch.name} was paused by its own rule: {words} {WHAT_TO_DO}"
-            stopped += running.stop(batch.pk, reason=words, alert=alert, now=now)
-    return stopped
+def _since(batch: Batch) -> datetime:
+    return max(batch.created_at, batch.stop_counts_from or batch.created_at)
+
+
+def may_be_near(batch: Batch, counted: Counted, *, now: datetime) -> bool:
+    """Whether what was noted since could fulfil the rule, by all pumps together. Pure."""
+    failed = counted.failed + counted.noted * PUMPS_SUPPOSED
+    if batch.stop_after_failures is not None and failed >= batch.stop_after_failures:
+        return True
+    if batch.stop_after_percent is None or now - counted.at < SHARE_EVERY:
+        return False
+    return failed * 100 >= batch.stop_after_percent * counted.ended_least
+
+
+def _ask(batch: Batch, counted: Counted, *, now: datetime) -> bool:
+    """Count, remember what was counted, and pause the batch if its rule says so; true when this call paused it."""
+    after, percent = batch.stop_after_failures, batch.stop_after_percent
+    counted.failed = _count_since(batch, FAILED_STATES, most=after if percent is None else None)
+    counted.at, counted.noted = now, 0
+    ended = counted.ended_least
+    if percent is not None and counted.failed * 100 >= percent * ended:
+        # So many more tell that the share is below the limit; twice as many, so that the next failure needs no count.
+        needed = counted.failed * 100 // percent + 1
+        ended = _count_since(batch, (*FAILED_STATES, JobState.SAVED), most=2 * max(needed, ENDED_LEAST))
+        counted.ended_least = ended
+    words = verdict(counted.failed, ended, after=after, percent=percent)
+    if not words:
+        return False
+    if percent is None:  # the person is told how many there are by now
+        words = verdict(_count_since(batch, FAILED_STATES, most=None), ended, after=after, percent=percent) or words
+    alert = f"{batch.name} was paused by its own rule: {words} {WHAT_TO_DO}"
+    return running.stop(batch.pk, reason=words, alert=alert, now=now)
 
 
 def verdict(failed: int, ended: int, *, after: int | None, percent: int | None) -> str:
@@ -90,15 +146,12 @@ def verdict(failed: int, ended: int, *, after: int | None, percent: int | None) 
     return ""
 
 
-def _ended_since(batch: Batch) -> tuple[int, int]:
-    """How many of its live documents failed, and how many ended at all, since its rules began to count."""
-    since = max(batch.created_at, batch.stop_counts_from or batch.created_at)
-    failed = Q(version__job__state__in=FAILED_STATES)
-    ended = BatchItem.objects.filter(
-        failed | Q(version__job__state=JobState.SAVED),
-        batch=batch,
-        cancelled_at=None,
-        version__job__state_changed_at__gte=since,
+def _count_since(batch: Batch, states: Sequence[JobState], *, most: int | None) -> int:
+    """How many of its live documents came to one of `states` since its rules began to count, as far as `most`."""
+    jobs = Job.objects.filter(
+        state__in=states,
+        state_changed_at__gte=_since(batch),
+        version__items__batch=batch,
+        version__items__cancelled_at=None,
     )
-    counts = ended.aggregate(failed=Count("pk", filter=failed), ended=Count("pk"))
-    return counts["failed"], counts["ended"]
+    return jobs.values("pk")[:most].count()

@@ -325,6 +325,10 @@ class Migration(migrations.Migration):
             model_name="webhookevent",
             index=models.Index(fields=["account", "provider_job_id"], name="webhook_event_by_job"),
         ),
+        migrations.AddIndex(
+            model_name="webhookevent",
+            index=models.Index(fields=["account", "type", "received_at"], name="webhook_event_by_type"),
+        ),
         migrations.AddConstraint(
             model_name="alert",
             constraint=models.CheckConstraint(

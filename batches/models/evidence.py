@@ -40,7 +40,10 @@ class WebhookEvent(models.Model):
             models.UniqueConstraint(fields=["account", "dedupe_key"], name="webhook_event_dedupe_key_once_per_account"),
             known_values("outcome", WebhookOutcome, name="webhook_event_outcome_known"),
         ]
-        indexes = [models.Index(fields=["account", "provider_job_id"], name="webhook_event_by_job")]
+        indexes = [
+            models.Index(fields=["account", "provider_job_id"], name="webhook_event_by_job"),
+            models.Index(fields=["account", "type", "received_at"], name="webhook_event_by_type"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.type or 'event'} at {self.received_at:%Y-%m-%d %H:%M:%S}"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from batches.engine import outliers
 from batches.engine.outliers import Sibling
@@ -151,3 +154,97 @@ def test_what_is_missing_or_deleted_is_no_sibling() -> None:
     gone = [saved(batch, 400, missing_at=NOW), saved(batch, 400, local_deleted_at=NOW)]
     outliers.sweep(now=NOW)
     assert {notice_of(each) for each in gone} == {""}
+
+
+# --- large batches ---
+
+
+def told(batch: Batch) -> dict[str, tuple[str, str]]:
+    """What is told of each PDF of the batch that has a notice, by its size and digest."""
+    of_batch = Artifact.objects.filter(version__items__batch=batch).exclude(notice="")
+    return {f"{each.byte_count} {each.sha256}": (each.notice, each.notice_words[:40]) for each in of_batch}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("rows_most", [10_000, 4])
+def test_a_large_batch_is_judged_like_a_small_one_though_it_is_not_read_whole(
+    monkeypatch: pytest.MonkeyPatch, rows_most: int
+) -> None:
+    batch = factories.make_batch()
+    sizes = [20_000 + n for n in range(20)] + [590, 900_000, 5_100, 159_000]
+    pdfs = [saved(batch, size, sha256=f"{n:064}") for n, size in enumerate(sizes)]
+    for n, pdf in enumerate(pdfs):
+        type(pdf.version).objects.filter(pk=pdf.version_id).update(input_sha256=f"{n:064}")
+    Artifact.objects.filter(pk__in=[pdfs[3].pk, pdfs[11].pk]).update(sha256="f" * 64)
+    outliers.sweep(now=NOW)
+    as_small = told(batch)
+    assert len(as_small) == 4
+    Artifact.objects.update(notice="", notice_words="")
+    Artifact.objects.filter(pk=pdfs[5].pk).update(notice="small", notice_words="It was small once.")
+    StoreSweep.objects.all().delete()
+    monkeypatch.setattr(outliers, "SMALL_BATCH", 10)
+    monkeypatch.setattr(outliers, "ROWS_MOST", rows_most)
+    monkeypatch.setattr(outliers, "SAMPLE", 8)
+    for minute in range(0, 120, 10):
+        outliers.sweep(now=NOW + timedelta(minutes=minute))
+    after = told(batch)
+    assert {key: kind for key, (kind, _) in after.items()} == {key: kind for key, (kind, _) in as_small.items()}
+
+
+@pytest.mark.django_db
+def test_a_large_batch_that_is_being_saved_is_judged_every_ten_minutes_and_once_more_at_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outliers, "SMALL_BATCH", 10)
+    judged: list[int] = []
+    judge = outliers._look_at_large
+    minute = 0
+
+    def judging(batch_id: int) -> int:
+        judged.append(minute)
+        return judge(batch_id)
+
+    monkeypatch.setattr(outliers, "_look_at_large", judging)
+    batch = factories.make_batch()
+    for _ in range(12):
+        saved(batch, 20_000)
+    for minute in range(60):
+        if minute < 25:
+            odd = saved(batch, 300 if minute == 24 else 20_000)
+        outliers.sweep(now=NOW + timedelta(minutes=minute))
+    assert judged == [0, 10, 20, 30]
+    assert notice_of(odd) == "small"
+
+
+@pytest.mark.django_db
+def test_large_batches_are_judged_one_at_a_pass_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outliers, "SMALL_BATCH", 2)
+    judged: list[int] = []
+
+    def judging(batch_id: int) -> int:
+        judged.append(batch_id)
+        return 0
+
+    monkeypatch.setattr(outliers, "_look_at_large", judging)
+    many = [factories.make_batch() for _ in range(12)]
+    for minute in range(24):
+        for batch in many:
+            saved(batch, 20_000)
+            if minute == 0:
+                saved(batch, 20_000)
+                saved(batch, 20_000)
+        outliers.sweep(now=NOW + timedelta(minutes=minute))
+    assert judged == [batch.pk for batch in many] * 2
+
+
+@pytest.mark.django_db
+def test_what_a_pump_saved_of_a_large_batch_waits_for_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outliers, "SMALL_BATCH", 5)
+    batch = factories.make_batch()
+    for _ in range(9):
+        saved(batch, 20_000)
+    odd = saved(batch, 300)
+    with CaptureQueriesContext(connection) as queries:
+        assert outliers.look_at_versions([odd.version_id]) == 0
+    assert len(queries) == 2
+    assert outliers.sweep(now=NOW) == 1

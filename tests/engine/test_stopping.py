@@ -114,3 +114,78 @@ def test_a_group_without_failures_asks_nothing(batch: Batch) -> None:
     with CaptureQueriesContext(connection) as queries:
         changes.write_round([changes.Change(claim=got, at=NOW)], now=NOW)
     assert not [query for query in queries if "stop_after" in query["sql"]]
+
+
+def counts_while(batch: Batch, watch: stopping.Watch, failures: int, *, every: timedelta = timedelta(0)) -> list[int]:
+    """One flush per failure, all by one pump, until it is paused; how many counting statements each of them made."""
+    made: list[int] = []
+    for number in range(failures):
+        if paused(batch):
+            break
+        factories.make_job(batch=batch)
+        now = NOW + number * every
+        (got,) = claims.claim_due(batch.account, [JobState.PENDING], owner="a", now=now, most=1)
+        with CaptureQueriesContext(connection) as queries:
+            changes.write_round([changes.parking(got, "It cannot be read.", now=now)], now=now, watch=watch)
+        made.append(sum(query["sql"].startswith("SELECT COUNT(*)") for query in queries))
+    return made
+
+
+def test_a_limit_that_is_far_away_is_counted_once_and_not_at_each_failure(batch: Batch) -> None:
+    Batch.objects.update(stop_after_failures=10_000)
+    assert counts_while(batch, stopping.Watch(), 30) == [1] + [0] * 29
+
+
+def test_a_limit_that_comes_nearer_is_counted_more_often_and_met_by_the_very_failure(batch: Batch) -> None:
+    Batch.objects.update(stop_after_failures=60)
+    made = counts_while(batch, stopping.Watch(), 59)
+    assert made[:40].count(0) > 10
+    assert max(made) == 1
+    assert not paused(batch)
+    fail(batch)
+    assert Batch.objects.get().pause_reason == "60 documents failed, the limit is 60."
+
+
+def test_what_other_pumps_wrote_counts_before_the_limit_is_passed_by_much(batch: Batch) -> None:
+    Batch.objects.update(stop_after_failures=40)
+    pumps = [stopping.Watch() for _ in range(8)]
+    while not paused(batch):
+        for watch in pumps:
+            counts_while(batch, watch, 1)
+        assert Job.objects.filter(state=JobState.FAILED).count() <= 48
+    assert Batch.objects.get().pause_reason.endswith("the limit is 40.")
+
+
+def test_a_share_is_counted_at_most_once_a_second_and_only_as_far_as_it_has_to_be(batch: Batch) -> None:
+    Batch.objects.update(stop_after_percent=90)
+    for _ in range(60):
+        factories.make_saved_job(batch=batch)
+    watch = stopping.Watch()
+    assert counts_while(batch, watch, 20) == [2] + [0] * 19  # of all failures, and of the first forty that ended
+    assert watch.known[batch.pk].ended_least == 40
+    assert not paused(batch)
+    made = counts_while(batch, watch, 12, every=timedelta(seconds=2))
+    assert sum(made) <= 16, made
+    assert not paused(batch)
+
+
+def test_a_share_that_is_met_pauses_the_batch_within_a_second_of_failures(batch: Batch) -> None:
+    Batch.objects.update(stop_after_percent=50)
+    counts_while(batch, stopping.Watch(), 40, every=timedelta(milliseconds=100))
+    batch.refresh_from_db()
+    assert batch.paused_at is not None
+    assert batch.paused_at <= NOW + timedelta(seconds=3), "twenty had ended after two seconds"
+
+
+def test_a_batch_that_was_resumed_is_counted_anew_by_a_pump_that_knew_it(batch: Batch) -> None:
+    Batch.objects.update(stop_after_failures=2)
+    watch = stopping.Watch()
+    counts_while(batch, watch, 2)
+    assert paused(batch)
+    running.resume(batch.pk, reason="Go on.", by=By(None, "a test", "here"), now=NOW + timedelta(microseconds=1))
+    Job.objects.update(state_changed_at=NOW - timedelta(seconds=1))
+    Batch.objects.update(stop_counts_from=NOW)
+    counts_while(batch, watch, 1)
+    assert not paused(batch)
+    counts_while(batch, watch, 1)
+    assert paused(batch)
