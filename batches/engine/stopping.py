@@ -28,8 +28,9 @@ log = logging.getLogger(__name__)
 ENDED_LEAST = 20
 #: A pump counts again when its own failures, times this, could have reached the limit: others write failures too.
 PUMPS_SUPPOSED = 16
-#: A share is asked at most so often by one pump, since a batch may hover below its limit for hours.
-SHARE_EVERY = timedelta(seconds=1)
+#: A share is asked at most so often by one pump for each so many failures there are: a batch may hover below its limit
+#: for hours, and the share of many moves slowly while counting them takes long.
+SHARE_EVERY, SHARE_FAILURES = timedelta(seconds=1), 500
 WHAT_TO_DO = "Nothing new of it is sent; what the provider has is still saved. Look at what failed, and why, first."
 
 
@@ -111,7 +112,8 @@ def may_be_near(batch: Batch, counted: Counted, *, now: datetime) -> bool:
     failed = counted.failed + counted.noted * PUMPS_SUPPOSED
     if batch.stop_after_failures is not None and failed >= batch.stop_after_failures:
         return True
-    if batch.stop_after_percent is None or now - counted.at < SHARE_EVERY:
+    share_every = SHARE_EVERY * max(1, counted.failed // SHARE_FAILURES)
+    if batch.stop_after_percent is None or now - counted.at < share_every:
         return False
     return failed * 100 >= batch.stop_after_percent * counted.ended_least
 

@@ -44,6 +44,29 @@ def fail(batch: Batch, *, count: int = 1) -> None:
     changes.write_round([changes.parking(each, "It cannot be read.", now=NOW) for each in got], now=NOW)
 
 
+@pytest.mark.parametrize(
+    ("after", "percent", "failed", "ended", "noted", "seconds", "near"),
+    [
+        (100, None, 0, 0, 6, 0, False),
+        (100, None, 0, 0, 7, 0, True),  # if as many were written by each of sixteen pumps
+        (100, None, 99, 0, 1, 0, True),
+        (100_000, None, 4_000, 0, 1, 3600, False),
+        (None, 10, 9, 100, 1, 0.9, False),
+        (None, 10, 9, 100, 1, 1, True),
+        (None, 10, 9, 1_000, 1, 3600, False),
+        (None, 10, 4_900, 49_000, 1, 8.9, False),  # of many the share moves slowly
+        (None, 10, 4_900, 49_000, 1, 9, True),
+        (5, 10, 4, 1_000, 1, 0, True),
+    ],
+)
+def test_when_a_pump_counts_again(
+    after: int | None, percent: int | None, failed: int, ended: int, noted: int, seconds: float, near: bool
+) -> None:
+    batch = Batch(stop_after_failures=after, stop_after_percent=percent)
+    counted = stopping.Counted(NOW, NOW, failed=failed, ended_least=ended, noted=noted)
+    assert stopping.may_be_near(batch, counted, now=NOW + timedelta(seconds=seconds)) is near
+
+
 def paused(batch: Batch) -> bool:
     return Batch.objects.get(pk=batch.pk).paused_at is not None
 
