@@ -96,6 +96,8 @@ class EngineConf:
     watch_first_seconds: float = 300.0
     watch_share: float = 0.25
     watch_most_seconds: float = 3600.0
+    #: How often a submission that is said to be finished late is fetched anew, before it is left to a person.
+    rescues_most: int = 2
     #: How often a pump looks for due watches, and how many it makes of one account at a time: they give way to others.
     watch_look_seconds: float = 5.0
     watch_reads_most: int = 2

@@ -173,6 +173,8 @@ EVENT_WORDS: Mapping[str, str] = {
     "render_again": "The provider says twice that it could not render it and did not bill it; it is sent once more.",
     "deadline_exceeded": "We stopped waiting; we look further apart, and a late result is still saved.",
     "finished_late": "The provider has finished it after all.",
+    "finished_meanwhile": "The provider has finished an earlier submission of it after all.",
+    "not_rescued_again": "It is said to be finished, and could not be fetched; it is not tried again by itself.",
 }
 
 #: What a person can do about a held account.

@@ -1,8 +1,8 @@
 """The late watch: jobs that nobody waits for any more are still read, slowly, while the provider keeps their result.
 
 A submission that was given up on with a provider job id (past the deadline, or failed) may have been finished and
-billed after all. Of the other ends there is nothing to watch: an unknown one has no id that could be read, and an
-expired one was seen to be finished, and its result is gone.
+billed after all. Of the other ends there is nothing to watch: an unknown one has no id that could be read, an
+expired one was seen to be finished, and its result is gone, and a bad output has been delivered.
 
 A due read is claimed by a guarded UPDATE that names the next one, so that two pumps never make the same and a killed
 one loses nothing. What is found goes through `transitions` with the state and token that were read.
@@ -10,24 +10,30 @@ one loses nothing. What is found goes through `transitions` with the state and t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
+from django.db.models import Q, QuerySet
 
 from batches.conf import ENGINE
 from batches.engine import alerts, health, pacing, polling, transitions
 from batches.engine.blocks import Blocks
 from batches.engine.changes import Change
+from batches.engine.contention import again_after_deadlock
 from batches.engine.steps import Watch, Watched
 from batches.engine.transitions import Move
 from batches.models import (
+    FAILED_STATES,
+    AccountHealth,
     AlertKind,
     Exchange,
+    FailureClass,
     HoldReason,
     Job,
+    JobEvent,
     JobState,
     Lane,
     ProviderAccount,
@@ -39,8 +45,19 @@ from batches.providers.base import ExchangeFacts, JobPhase, JobStatus, Provider
 
 #: Given up on, with something that may still come of it.
 WATCHED_STATES = frozenset({JobState.DEADLINE_EXCEEDED, JobState.FAILED})
-#: States of the job that a late success may take it out of, while no other submission is open.
-RESCUED_STATES = frozenset({JobState.DEADLINE_EXCEEDED, JobState.FAILED, JobState.PENDING})
+#: Why it was given up on, where the provider may still deliver. A fault of ours is one, since the next try may go well.
+WATCHED_CLASSES = frozenset(
+    {
+        FailureClass.DEADLINE_EXCEEDED,
+        FailureClass.JOB_NOT_FOUND,
+        FailureClass.RENDER_FAILED,
+        FailureClass.INTERNAL,
+    }
+)
+#: States of the job that a late success takes it out of: nothing of it is under way.
+RESCUED_STATES = frozenset({*FAILED_STATES, JobState.PENDING})
+#: Of an open submission: every try so far was definitely refused, or never left.
+NEVER_ARRIVED = Q(in_doubt=False, provider_job_id=None)
 
 
 def begun(change: Change, provider: Callable[[], Provider]) -> Change:
@@ -52,7 +69,8 @@ def begun(change: Change, provider: Callable[[], Provider]) -> Change:
     if known is None or move is None or known.provider_job_id is None or known.accepted_at is None:
         return change
     closes_failed = change.submission_fields.get("outcome") == SubmissionOutcome.RENDER_FAILED
-    if move.to_state not in WATCHED_STATES and not closes_failed:
+    gives_up = move.to_state in WATCHED_STATES and move.fields.get("failure_class") in WATCHED_CLASSES
+    if not gives_up and not closes_failed:
         return change
     # The provider's retention begins when its job ends, and a job past its deadline has not been seen to end.
     from_at = change.at if move.to_state is JobState.DEADLINE_EXCEEDED else known.accepted_at
@@ -65,7 +83,9 @@ def begun(change: Change, provider: Callable[[], Provider]) -> Change:
 
 
 def is_due(*, now: datetime) -> bool:
-    return Submission.objects.filter(watch_at__lte=now).exists()
+    """Whether a pump would find something to read: with a refused key, or one that is unreadable, it would not."""
+    refused = Q(account__health=AccountHealth.HELD, account__hold_reason=HoldReason.AUTH)
+    return Submission.objects.filter(~refused, watch_at__lte=now).exists()
 
 
 def claim_due(account: ProviderAccount, slots: Blocks, *, now: datetime, most: int) -> list[Watch]:
@@ -103,24 +123,27 @@ def _next(row: Submission, now: datetime) -> datetime | None:
 
 def settle(watched: Watched, *, now: datetime) -> None:
     """Write what a read brought. A read that failed proves nothing, and one that says “not finished” little."""
-    status, error = watched.status, watched.error
+    error = watched.error
     if isinstance(error, errors.Unauthorized):
         health.hold(watched.watch.account_id, reason=HoldReason.AUTH, words=error.words, now=now)
     elif isinstance(error, errors.RateLimited):
         wait = timedelta(seconds=min(error.retry_after or 5.0, ENGINE.retry_after_most_seconds))
         pacing.cool_down(watched.watch.account_id, Lane.POLL, now + wait)
-    with transaction.atomic():
-        exchange = status.exchange if status else error.exchange if error else None
-        if exchange is not None:
-            _record(watched.watch, exchange)
-        if status is None:
-            return
-        job = Job.objects.get(pk=watched.watch.job_id)
-        if status.phase is JobPhase.SUCCEEDED:
-            _succeeded(watched.watch, job, status, now=now)
-        elif job.state == JobState.DEADLINE_EXCEEDED:
-            word = status.status_word[:100]
-            Job.objects.filter(pk=job.pk, state=job.state).update(provider_status=word, provider_status_at=now)
+    _write(watched, now=now)
+
+
+@again_after_deadlock
+@transaction.atomic
+def _write(watched: Watched, *, now: datetime) -> None:
+    watch, status, error = watched.watch, watched.status, watched.error
+    exchange = status.exchange if status else error.exchange if error else None
+    if exchange is not None:
+        _record(watch, exchange)
+    if status is not None and status.phase is JobPhase.SUCCEEDED:
+        _succeeded(watch, status, now=now)
+    elif status is not None:
+        given_up = Job.objects.filter(pk=watch.job_id, state=JobState.DEADLINE_EXCEEDED)
+        given_up.update(provider_status=status.status_word[:100], provider_status_at=now)
 
 
 def _record(watch: Watch, facts: ExchangeFacts) -> None:
@@ -138,27 +161,52 @@ def _record(watch: Watch, facts: ExchangeFacts) -> None:
     )
 
 
-def _succeeded(watch: Watch, job: Job, status: JobStatus, *, now: datetime) -> None:
-    """Finished after all: it is fetched, or it is one too many."""
+def _succeeded(watch: Watch, status: JobStatus, *, now: datetime) -> None:
+    """Finished after all: it is fetched, or it is one too many, or it waits for the one that is under way."""
+    # Held until the end, so that neither a claim nor an intent comes between what is read here and what is written.
+    job = Job.objects.select_for_update(no_key=True).get(pk=watch.job_id)
     row = Submission.objects.defer("body_inline").get(pk=watch.submission_id)
     if row.watch_until is None or row.outcome in (SubmissionOutcome.DELIVERED, SubmissionOutcome.SURPLUS):
         return
     if job.state == JobState.SAVED:
         _surplus(watch, job, row, now=now)
+    elif job.state in RESCUED_STATES and not (job.state == JobState.PENDING and _may_exist(_others(row))):
+        _rescue(watch, job, row, status, now=now)
+    elif job.state != JobState.CANCELLED and row.outcome != SubmissionOutcome.OPEN:
+        _wait(watch, job, row, now=now)
+
+
+def _others(row: Submission) -> QuerySet[Submission]:
+    return Submission.objects.filter(job_id=row.job_id, outcome=SubmissionOutcome.OPEN).exclude(pk=row.pk)
+
+
+def _may_exist(submissions: QuerySet[Submission]) -> bool:
+    return submissions.exclude(NEVER_ARRIVED).exists()
+
+
+def _rescue(watch: Watch, job: Job, row: Submission, status: JobStatus, *, now: datetime) -> None:
+    """It is the one that is fetched now; what else is open gives way to it."""
+    words = f"The provider finished submission {row.sequence} after we had stopped waiting for it."
+    before = JobEvent.objects.filter(job_id=job.pk, reason="finished_late", words__startswith=words).count()
+    if before >= ENGINE.rescues_most:
+        words = (
+            f"Submission {row.sequence} is said to be finished, and was fetched {before} times without an end. It is "
+            "not fetched again by itself."
+        )
+        _update(row, watch_at=None)
+        transitions.record_ignored(job.pk, JobState(job.state), reason="not_rescued_again", words=words, now=now)
         return
-    others = Submission.objects.filter(job_id=job.pk, outcome=SubmissionOutcome.OPEN).exclude(pk=row.pk)
-    if job.state not in RESCUED_STATES or others.exists():
-        return  # another submission is under way; whichever is stored first wins
-    rescue = Move(
+    move = Move(
         job.pk,
         job.fencing_token,
         JobState(job.state),
         JobState.RENDERED,
         reason="finished_late",
-        words=f"The provider finished submission {row.sequence} after we had stopped waiting for it.",
+        words=" ".join([words, *_give_way(watch, job, row, now=now)]),
         fields={
             "due_at": now,
             "fetch_count": 0,
+            "deadline_at": job.deadline_at or now,  # it may turn out to be unfinished, and then it has one
             "provider_status": status.status_word[:100],
             "provider_status_at": now,
             # Whoever was about to send it again holds a token that is no longer good.
@@ -167,12 +215,45 @@ def _succeeded(watch: Watch, job: Job, status: JobStatus, *, now: datetime) -> N
             "lease_until": None,
         },
     )
-    try:
-        with transaction.atomic():
-            if transitions.move_many([rescue], now=now):
-                _update(row, outcome=SubmissionOutcome.OPEN, closed_at=None, failed_at=None, **_found(status))
-    except IntegrityError:
-        return  # another submission was opened at this very moment; the next read looks again
+    transitions.move(move, now=now)
+    _update(row, outcome=SubmissionOutcome.OPEN, closed_at=None, failed_at=None, **_found(status))
+
+
+def _give_way(watch: Watch, job: Job, row: Submission, *, now: datetime) -> Iterator[str]:
+    """Close what else is open, which keeps its id, its doubt and its own watch; says so of each.
+
+    What never arrived is refused. Of anything else that was given up nobody knows what became of it.
+    """
+    for other in _others(row).defer("body_inline"):
+        never_arrived = not other.in_doubt and other.provider_job_id is None
+        outcome = SubmissionOutcome.REFUSED if never_arrived else SubmissionOutcome.SUPERSEDED
+        _update(other, outcome=outcome, closed_at=now)
+        if never_arrived:
+            yield f"Submission {other.sequence} never arrived and is not sent any more."
+            continue
+        yield f"Submission {other.sequence} was given up; what became of it is not known."
+        if other.provider_job_id is None:  # nothing is left that could be read, and an alert of the job ends with it
+            alert = (
+                f"{watch.business_id}: submission {row.sequence} was finished late and is fetched. Submission "
+                f"{other.sequence} may have been accepted and billed too: its answer was lost. Look for it at the "
+                "provider."
+            )
+            alerts.open_for_job(job.pk, AlertKind.SURPLUS, alert, now=now)
+
+
+def _wait(watch: Watch, job: Job, row: Submission, *, now: datetime) -> None:
+    """Another one is under way, and whichever is stored first wins. The watch outlasts it, and says what it saw."""
+    again_at = now + timedelta(seconds=ENGINE.watch_first_seconds)
+    assert row.watch_until is not None
+    _update(
+        row, watch_at=again_at, watch_until=max(row.watch_until, now + timedelta(seconds=ENGINE.watch_most_seconds))
+    )
+    words = (
+        f"Submission {row.sequence} ({watch.provider_job_id}) is finished at the provider after all. Another one is "
+        "under way: if that brings no PDF, this one is fetched."
+    )
+    if not JobEvent.objects.filter(job_id=job.pk, reason="finished_meanwhile", words=words).exists():
+        transitions.record_ignored(job.pk, JobState(job.state), reason="finished_meanwhile", words=words, now=now)
 
 
 def _found(status: JobStatus) -> dict[str, Any]:

@@ -286,7 +286,7 @@ def result_facts(ref: ResultRef | None, warnings: Sequence[str] = ()) -> dict[st
         return {}
     return {
         **({"warnings": list(warnings)} if warnings else {}),
-        "url": ref.url,
+        "url": ref.url if ref.url.isprintable() else "",  # PostgreSQL takes no NUL; the job's id is enough to fetch it
         "size_bytes": ref.size_bytes,
         "expires_at": ref.expires_at.isoformat() if ref.expires_at else None,
         "filename": ref.filename,

@@ -61,7 +61,7 @@ EDGES: Mapping[tuple[JobState, JobState], EdgeKind] = {
     (FAILED, PENDING): EdgeKind.PERSON,
     (FAILED, SUBMITTING): EdgeKind.PERSON,
     (UNKNOWN, SUBMITTING): EdgeKind.PERSON,
-    (EXPIRED, RENDERED): EdgeKind.PERSON,
+    (EXPIRED, RENDERED): EdgeKind.PERSON,  # or another submission of it is finished late
 }
 
 

@@ -305,6 +305,35 @@ class Migration(migrations.Migration):
             name="transport_failure_count",
             field=models.PositiveIntegerField(default=0, help_text="Calls in a row that could not reach the provider."),
         ),
+        migrations.RemoveConstraint(
+            model_name="submission",
+            name="submission_outcome_known",
+        ),
+        migrations.AlterField(
+            model_name="submission",
+            name="outcome",
+            field=models.CharField(
+                choices=[
+                    ("open", "Open"),
+                    ("refused", "Refused"),
+                    ("render_failed", "Rendering failed"),
+                    ("delivered", "Delivered"),
+                    ("surplus", "Surplus"),
+                    ("superseded", "Given up, not known"),
+                ],
+                default="open",
+                max_length=20,
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="submission",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("outcome__in", ["open", "refused", "render_failed", "delivered", "surplus", "superseded"])
+                ),
+                name="submission_outcome_known",
+            ),
+        ),
         migrations.AddIndex(
             model_name="job",
             index=models.Index(

@@ -153,6 +153,7 @@ class SubmissionOutcome(models.TextChoices):
     RENDER_FAILED = "render_failed", "Rendering failed"  # the provider job ended in failure
     DELIVERED = "delivered", "Delivered"  # its PDF is the stored one
     SURPLUS = "surplus", "Surplus"  # finished too, after another submission's PDF was stored
+    SUPERSEDED = "superseded", "Given up, not known"  # another one was finished first; it may be billed all the same
 
 
 class Submission(models.Model):

@@ -125,7 +125,7 @@ def result_in(job: Mapping[str, Any], job_id: str) -> ResultRef:
     url = job.get("url")
     return ResultRef(
         provider_job_id=job_id,
-        url=url if isinstance(url, str) else "",
+        url=url if isinstance(url, str) and url.isprintable() else "",  # else it is no address: the id finds the file
         size_bytes=whole_number(either(job, "sizeBytes", "size_bytes")),
         expires_at=_moment(either(job, "expiresAt", "expires_at")),
         filename=short_text(either(job, "filename", "fileName", "file_name")),

@@ -293,3 +293,11 @@ def test_a_wait_that_a_5xx_asked_for_is_kept() -> None:
     change = polling.judge_error(accepted(), errors.ServerFault("Later.", retry_after=90.0), context())
     assert change.follow.due_at == NOW + timedelta(seconds=90)
     assert change.effect == NO_EFFECT
+
+
+@pytest.mark.parametrize("url", ["https://files.test/7\0", "https://files.test/\n7", "https://files.test/\ud83d"])
+def test_an_address_that_no_database_takes_is_not_kept_and_the_id_finds_the_file(url: str) -> None:
+    result = ResultRef("pdf_7", url=url, size_bytes=900)
+    change = polling.judge_status(accepted(), status(JobPhase.SUCCEEDED, "completed", result=result), context())
+    assert change.submission_fields["result"]["url"] == ""
+    assert change.move.to_state is JobState.RENDERED

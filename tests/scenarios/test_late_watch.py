@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import latewatch, slots, work
+from batches.engine import collection, health, latewatch, slots, work
 from batches.engine.blocks import Blocks
-from batches.models import Alert, Artifact, HoldReason, Job, Lane, Submission
+from batches.models import ACTIVE_STATES, Alert, Artifact, HoldReason, Job, Lane, Submission
 from batches.providers import errors
 from batches.selectors import in_flight_count
 from tests import factories
-from tests.engine.simulated import Complete, Fail, Refuse, SimulatedJob, Word, pdf
+from tests.engine.simulated import Accept, Answer, Complete, Fail, Lose, Page, Refuse, SimulatedJob, Word, pdf
 from tests.scenarios.world import World
 
 FIRST = ENGINE.watch_first_seconds
@@ -113,6 +115,7 @@ def test_while_another_submission_is_under_way_the_late_one_waits(world: World) 
     closed.refresh_from_db()
     assert (job.state, closed.outcome) == ("accepted", "render_failed")
     assert closed.watch_at is not None, "it is looked at again"
+    assert "finished_meanwhile" in list(job.events.values_list("reason", flat=True)), "and nothing of it is silent"
 
 
 def test_a_watch_ends_with_the_providers_retention_and_its_reads_grow_apart(world: World) -> None:
@@ -181,3 +184,228 @@ def test_a_late_read_that_fails_proves_nothing(world: World, kind: type[errors.P
     assert world.states() == {"INV-1": "deadline_exceeded"}
     assert row.watch_at is not None
     assert row.watch_at > world.clock.now()
+
+
+UNBILLED = Fail("render_failed", unbilled=True)
+
+
+def statuses_by_job(world: World, monkeypatch: pytest.MonkeyPatch, **answers: Iterator[Answer]) -> None:
+    """Status reads are answered by the job that is read, instead of in the order in which they come."""
+    usual = world.provider._status
+
+    def status(job: SimulatedJob, answer: Answer) -> object:
+        return usual(job, next(answers.get(job.id, iter(())), answer))
+
+    monkeypatch.setattr(world.provider, "_status", status)
+
+
+def watched_for(world: World, hours: float) -> None:
+    """Time goes by, and each watch is read when it is due; only what is due is worth a pump."""
+    ends_at = world.clock.now() + timedelta(hours=hours)
+    while world.clock.now() < ends_at:
+        due = [row.watch_at for row in Submission.objects.filter(watch_at__isnull=False) if row.watch_at]
+        due += [job.due_at for job in Job.objects.filter(state__in=ACTIVE_STATES)]
+        due_at = min([*due, ends_at])
+        if due_at == ends_at:
+            break
+        world.clock.advance(max(0.0, (due_at - world.clock.now()).total_seconds()))
+        world.pump().run()
+    world.clock.advance(max(0.0, (ends_at - world.clock.now()).total_seconds()))
+
+
+def submissions(world: World, name: str = "INV-1") -> list[tuple[int, str, bool]]:
+    return list(world.job(name).submissions.order_by("sequence").values_list("sequence", "outcome", "in_doubt"))
+
+
+def test_a_first_submission_that_finishes_late_takes_the_place_of_a_second_that_was_never_taken(world: World) -> None:
+    """The second was refused for want of credit: it never arrived, so it is closed instead of sent after the top-up."""
+    world.provider.script(
+        "INV-1", submit=[Accept(), Refuse(errors.InsufficientCredit)], status=[UNBILLED, UNBILLED, Complete()]
+    )
+    world.provider.balance = Decimal(0)
+    world.hand_over("INV-1")
+    world.run_until(lambda: world.account_now().health == "held", within=120)
+    world.clock.advance(FIRST + 60)
+    world.run_for(30)
+    world.assert_saved(["INV-1"])
+    assert submissions(world) == [(1, "delivered", False), (2, "refused", False)]
+    world.provider.balance = Decimal(100)
+    world.run_for(200)
+    assert [arrival.became for arrival in world.provider.arrivals] == ["accepted", "InsufficientCredit"]
+
+
+def test_a_first_submission_that_finishes_late_is_fetched_when_the_second_passes_its_deadline(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: Iterator[Answer] = itertools.chain([UNBILLED, UNBILLED], itertools.repeat(Complete()))
+    statuses_by_job(world, monkeypatch, pdf_1=answers, pdf_2=itertools.repeat(Word("processing")))
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    watched_for(world, 2)
+    assert world.states() == {"INV-1": "saved"}
+    assert world.stored("INV-1") == pdf("INV-1")
+    assert submissions(world) == [(1, "delivered", False), (2, "superseded", False)]
+    assert world.open_alerts() == []
+    assert world.job("INV-1").submissions.get(sequence=2).watch_at is not None, "its own watch goes on"
+
+
+def test_the_second_submission_is_surplus_when_it_is_finished_after_all(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: Iterator[Answer] = itertools.chain([UNBILLED, UNBILLED], itertools.repeat(Complete()))
+    second = {"pdf_2": itertools.repeat(Word("processing"))}
+    statuses_by_job(world, monkeypatch, pdf_1=answers, pdf_2=iter(lambda: next(second["pdf_2"]), None))
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    watched_for(world, 2)
+    second["pdf_2"] = itertools.repeat(Complete())
+    watched_for(world, 2)
+    assert world.states() == {"INV-1": "saved"}
+    assert submissions(world) == [(1, "delivered", False), (2, "surplus", False)]
+    assert world.open_alerts() == ["surplus"]
+
+
+def test_a_first_submission_that_finishes_late_is_fetched_when_nobody_knows_of_the_second(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second stays in doubt and is never called refused, and the alert about it outlives the good end."""
+    answers: Iterator[Answer] = itertools.chain([UNBILLED, UNBILLED], itertools.repeat(Complete()))
+    statuses_by_job(world, monkeypatch, pdf_1=answers)
+    world.provider.script("INV-1", submit=[Accept(), Lose(), Refuse(errors.InvalidInput)])
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    assert world.states() == {"INV-1": "unknown"}
+    watched_for(world, 2)
+    assert world.states() == {"INV-1": "saved"}
+    assert submissions(world) == [(1, "delivered", False), (2, "superseded", True)]
+    assert world.open_alerts() == ["surplus"]
+    assert "may have been accepted and billed too" in Alert.objects.get(closed_at=None).words
+
+
+def test_a_late_success_is_told_at_once_and_fetched_when_the_one_under_way_ends_badly(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider's retention passes meanwhile as far as we assume: the watch outlasts the other submission."""
+    type(world.account).objects.update(deadline_seconds=3 * 3600)
+    answers: Iterator[Answer] = itertools.chain([UNBILLED, UNBILLED], itertools.repeat(Complete()))
+    statuses_by_job(world, monkeypatch, pdf_1=answers, pdf_2=itertools.repeat(Word("processing")))
+    world.hand_over("INV-1")
+    world.run_until(lambda: len(world.provider.jobs) == 2)
+    first = world.job("INV-1").submissions.filter(sequence=1)
+    first.update(watch_until=world.clock.now() + timedelta(seconds=FIRST + 1))
+    watched_for(world, 2)
+    assert world.states() == {"INV-1": "accepted"}
+    assert world.reasons("INV-1").count("finished_meanwhile") == 1
+    watched_for(world, 2)
+    assert world.states() == {"INV-1": "saved"}
+    assert submissions(world) == [(1, "delivered", False), (2, "superseded", False)]
+
+
+def test_a_job_that_was_waiting_without_a_deadline_may_turn_out_to_be_unfinished(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that waits to be sent has no deadline, and one that is rendering has to have one."""
+    answers: Iterator[Answer] = itertools.chain([UNBILLED, UNBILLED, Complete()], itertools.repeat(Word("processing")))
+    statuses_by_job(world, monkeypatch, pdf_1=answers)
+    world.provider.script(
+        "INV-1",
+        submit=[Accept(), Refuse(errors.InsufficientCredit)],
+        download=itertools.repeat(Refuse(errors.NotFound)),
+    )
+    world.provider.balance = Decimal(0)
+    world.hand_over("INV-1")
+    world.run_until(lambda: world.account_now().health == "held", within=120)
+    world.clock.advance(FIRST + 60)
+    world.run_for(30)
+    assert "not_finished_after_all" in world.reasons("INV-1")
+    assert world.failures() == {"INV-1": "deadline_exceeded"}
+
+
+def crash(*_given: object, **_named: object) -> None:
+    raise RuntimeError("a fault of ours")
+
+
+ENDS: dict[str, tuple[Callable[[World], None], str, int]] = {
+    "deadline_exceeded": (
+        lambda world: world.provider.script("INV-1", status=itertools.repeat(Word("processing"))),
+        "deadline_exceeded",
+        0,
+    ),
+    "job_not_found": (
+        lambda world: world.provider.script("INV-1", status=itertools.repeat(Refuse(errors.NotFound))),
+        "job_not_found",
+        0,
+    ),
+    "render_failed": (
+        lambda world: world.provider.script("INV-1", status=itertools.repeat(Fail())),
+        "render_failed",
+        0,
+    ),
+    "internal": (lambda world: None, "internal", ENGINE.rescues_most),
+    "bad_output": (
+        lambda world: world.provider.script(
+            "INV-1", status=itertools.repeat(Complete()), download=itertools.repeat(Page())
+        ),
+        "bad_output",
+        0,
+    ),
+    "expired": (
+        lambda world: world.provider.script(
+            "INV-1", status=itertools.repeat(Complete()), download=itertools.repeat(Refuse(errors.NotFound))
+        ),
+        "expired",
+        0,
+    ),
+    "invalid_input": (
+        lambda world: world.provider.script("INV-1", submit=[Refuse(errors.InvalidInput)]),
+        "invalid_input",
+        0,
+    ),
+}
+#: A finished job's failures are not watched: the provider has delivered, or has nothing any more.
+WATCHED = {"deadline_exceeded", "job_not_found", "render_failed", "internal"}
+
+
+@pytest.mark.parametrize("name", sorted(ENDS))
+def test_every_failure_that_lasts_comes_to_rest_and_only_what_may_be_delivered_yet_is_watched(
+    world: World, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    begin, failure_class, rescues = ENDS[name]
+    begin(world)
+    if name == "internal":
+        monkeypatch.setattr(collection, "collect", crash)
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    row = world.job("INV-1").submissions.get()
+    assert world.failures() == {"INV-1": failure_class}
+    assert (row.watch_at is not None) == (name in WATCHED)
+    downloads = len(world.provider.downloads)
+    watched_for(world, 26)
+    row.refresh_from_db()
+    assert row.watch_at is None, "it has come to rest"
+    assert world.failures() == {"INV-1": failure_class}
+    assert world.reasons("INV-1").count("finished_late") == rescues
+    assert ("not_rescued_again" in world.reasons("INV-1")) == bool(rescues)
+    assert len(world.provider.downloads) == downloads
+
+
+def test_a_word_that_keeps_changing_between_finished_and_not_does_not_go_on_for_ever(world: World) -> None:
+    given_up(world)
+    world.provider.script(
+        "INV-1",
+        status=itertools.cycle([Complete(), Word("processing"), Word("processing")]),
+        download=itertools.repeat(Refuse(errors.NotFound)),
+    )
+    watched_for(world, 30)
+    assert world.reasons("INV-1").count("finished_late") == ENGINE.rescues_most
+    assert world.job("INV-1").submissions.get().watch_at is None
+
+
+def test_a_due_watch_of_a_refused_key_rings_no_pump_until_the_key_is_good(world: World) -> None:
+    given_up(world)
+    slots.ensure(1)
+    health.hold(world.account.pk, reason=HoldReason.AUTH, words="It cannot be read.", now=world.clock.now())
+    world.clock.advance(FIRST + 60)
+    assert work.pumps_wanted(now=world.clock.now()) == 0
+    health.resume(world.account.pk, now=world.clock.now())
+    assert work.pumps_wanted(now=world.clock.now()) == 1

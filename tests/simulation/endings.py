@@ -108,9 +108,9 @@ def _check_late_successes(world: World) -> None:
         if not world.remote.has_finished(provider_job_id) or now >= job.file_until_us:
             continue
         world.trace("finished late", job.name, job.id, state, outcome)
-        if state in ("failed", "deadline_exceeded") and outcome != "surplus":
+        if state in ("failed", "deadline_exceeded", "unknown") and outcome != "surplus":
             classes = read("SELECT failure_class FROM batches_job WHERE id = ?", job_id)[0]
-            if classes[0] in ("render_failed", "deadline_exceeded"):
+            if classes[0] in ("render_failed", "deadline_exceeded", "unknown_outcome"):
                 world.report(f"{job.name}: {job.id} was finished late, and its job is {state} ({outcome})")
         elif state == "saved" and outcome not in ("delivered", "surplus"):
             world.report(f"{job.name}: {job.id} was finished too, and its submission is only {outcome}")
