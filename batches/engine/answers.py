@@ -70,6 +70,7 @@ def judge_answer(sending: Sending, answer: Accepted | Finished, account: Provide
         exchanges=((answer.exchange, sending.submission.id),),
         effect=AccountEffect(
             reached=account.transport_failure_count > 0,
+            repeat_was_accepted=sending.submission.try_count > 0,
             trial_was_accepted=True if account.on_probation else None,
         ),
         after=after,

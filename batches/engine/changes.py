@@ -17,7 +17,7 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection, transaction
 
-from batches.engine import alerts, bulk, credit, durations, health, pacing, stopping, transitions
+from batches.engine import alerts, bulk, credit, durations, health, pacing, retry_budget, stopping, transitions
 from batches.engine.claims import Claim
 from batches.engine.contention import again_after_deadlock
 from batches.engine.transitions import Move
@@ -61,6 +61,7 @@ class AccountEffect:
     cool_down_lane: Lane = Lane.SUBMIT
     transport_failure: bool = False
     reached: bool = False
+    repeat_was_accepted: bool = False
     trial_was_accepted: bool | None = None  # of an account on probation: whether the one that tried was taken
     words: str = ""
 
@@ -436,6 +437,8 @@ def _apply_effects(changes: Sequence[Change], *, now: datetime) -> None:
         trials = [effect.trial_was_accepted for effect in effects if effect.trial_was_accepted is not None]
         if trials:
             credit.end_trial(account_id, was_accepted=any(trials))
+        if repeats := sum(effect.repeat_was_accepted for effect in effects):
+            retry_budget.give_back(account_id, repeats, now=now)
         holding = next((effect for effect in effects if effect.hold), None)
         failures = [effect for effect in effects if effect.transport_failure]
         if holding and holding.hold:

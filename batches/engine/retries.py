@@ -108,7 +108,10 @@ def _after_doubt(error: errors.ProviderError, facts: SubmissionFacts, *, now: da
     """The try may have arrived (or its key is known there): only the same key and bytes may follow it."""
     tries = facts.tries + 1
     transport_failure = isinstance(error, errors.AnswerLost)
-    own = conflict_wait(tries, rng) if isinstance(error, errors.KeyConflict) else backoff(tries, rng)
+    if isinstance(error, errors.KeyConflict):
+        own = conflict_wait(tries, rng)
+    else:
+        own = doubt_wait(tries, rng, resend_until=facts.resend_until, now=now)
     wait = max(own, timedelta(seconds=min(error.retry_after or 0, ENGINE.retry_after_most_seconds)))
     if tries < ENGINE.submit_tries_most and may_resend(facts.resend_until, now + wait):
         return Decision(Next.RESEND, now + wait, True, spends_try=True, transport_failure=transport_failure)
@@ -138,6 +141,21 @@ def backoff(tries: int, rng: random.Random) -> timedelta:
     """Capped exponential delay with full jitter; never under a quarter of a second, so that no loop is hot."""
     ceiling = min(ENGINE.backoff_most_seconds, ENGINE.backoff_first_seconds * 2 ** min(tries, 16))
     return timedelta(seconds=max(0.25, rng.uniform(0, ceiling)))
+
+
+def doubt_wait(tries: int, rng: random.Random, *, resend_until: datetime | None, now: datetime) -> timedelta:
+    """Before a maybe-sent submission is sent again, with full jitter.
+
+    Twice soon, for an answer that was lost by chance, then spread over minutes, so that six tries outlast a short
+    outage; never longer than half of what its window has left.
+    """
+    if tries <= 2:
+        return backoff(tries, rng)
+    ceiling = min(ENGINE.doubt_most_seconds, ENGINE.doubt_first_seconds * ENGINE.doubt_growth ** min(tries - 3, 16))
+    if resend_until is not None:
+        left = (resend_until - now).total_seconds() - ENGINE.read_timeout
+        ceiling = min(ceiling, left / 2)
+    return timedelta(seconds=max(0.25, rng.uniform(0, max(0.0, ceiling))))
 
 
 def conflict_wait(tries: int, rng: random.Random) -> timedelta:

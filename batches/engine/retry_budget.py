@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db import transaction
+
 from batches.conf import ENGINE
 from batches.engine import bulk, pacing
 from batches.engine.claims import Claim
-from batches.models import Job, JobEvent, PacingLane
+from batches.engine.contention import again_after_deadlock
+from batches.models import Job, JobEvent, JobState, Lane, PacingLane
 
 WAITS_WORDS = "It may have arrived; it is sent again when the account's budget for repeats allows."
 
@@ -97,6 +100,25 @@ def columns_after(lane: PacingLane, left: Sequence[Asking], *, now_us: int) -> d
         "retry_tokens": tokens_after(tokens, repeated=repeated, earned=earned),
         "retry_tokens_at_us": now_us,
     }
+
+
+@again_after_deadlock
+def give_back(account_id: int, count: int, *, now: datetime) -> None:
+    """So many repeats were accepted: their tokens come back, and as many of what waits may try at once.
+
+    So after an outage what is in doubt goes out one after the other as fast as it is answered, and not token by token.
+    """
+    with transaction.atomic():
+        lane = pacing.lock(account_id, Lane.SUBMIT)
+        if lane.retry_tokens is None:
+            return
+        tokens = min(ENGINE.retry_tokens_most, tokens_of(lane, now) + count)
+        PacingLane.objects.filter(pk=lane.pk).update(retry_tokens=tokens, retry_tokens_at_us=pacing.to_us(now))
+        waiting = Job.objects.filter(
+            account_id=account_id, state=JobState.SUBMITTING, lease_owner=None, due_at__gt=now
+        ).order_by("due_at", "id")
+        ids = list(waiting.values_list("pk", flat=True)[: int(tokens)])
+        Job.objects.filter(pk__in=ids, state=JobState.SUBMITTING, lease_owner=None).update(due_at=now)
 
 
 def put_off(waits: Sequence[tuple[Claim, datetime]], *, now: datetime) -> None:

@@ -325,3 +325,19 @@ def test_probes_come_later_and_later_up_to_the_cap(failures: int) -> None:
     ceiling = min(ENGINE.probe_most_seconds, ENGINE.probe_first_seconds * 2 ** max(failures - 1, 0))
     assert retries.probe_delay(failures, Dice(1)).total_seconds() == pytest.approx(ceiling)
     assert retries.probe_delay(failures, Dice(0)).total_seconds() == pytest.approx(0.7 * ceiling)
+
+
+def test_the_six_tries_of_what_may_have_arrived_outlast_a_short_outage() -> None:
+    later = NOW + timedelta(hours=1)
+    waits = [
+        retries.doubt_wait(tries, Dice(1), resend_until=later, now=NOW).total_seconds()
+        for tries in range(1, ENGINE.submit_tries_most)
+    ]
+    assert waits == [2, 4, 30, 120, 240]
+    assert retries.doubt_wait(4, Dice(0), resend_until=later, now=NOW).total_seconds() == 0.25
+
+
+def test_a_repeat_waits_no_longer_than_half_of_what_its_window_has_left() -> None:
+    until = NOW + timedelta(seconds=ENGINE.read_timeout + 40)
+    assert retries.doubt_wait(5, Dice(1), resend_until=until, now=NOW).total_seconds() == 20
+    assert retries.doubt_wait(5, Dice(1), resend_until=NOW, now=NOW).total_seconds() == 0.25

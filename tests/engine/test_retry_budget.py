@@ -177,3 +177,22 @@ def test_a_full_bucket_is_what_a_new_account_has(batch: Batch) -> None:
     assert row.retry_tokens is None
     assert retry_budget.tokens_of(row, NOW) == MOST
     assert ENGINE.submit_threads * 3 <= MOST, "what an outage leaves in doubt goes again at once"
+
+
+@pytest.mark.django_db
+def test_an_accepted_repeat_brings_its_token_back_and_the_next_one_forward(batch: Batch, fast: ProviderAccount) -> None:
+    PacingLane.objects.update(retry_tokens=0.0)
+    later = NOW + timedelta(minutes=5)
+    jobs = [factories.make_job(batch=batch, state=JobState.SUBMITTING, due_at=later) for _ in range(3)]
+    retry_budget.give_back(fast.pk, 1, now=NOW)
+    assert [job.due_at for job in Job.objects.order_by("pk")] == [NOW, later, later]
+    assert PacingLane.objects.get(lane=Lane.SUBMIT).retry_tokens == pytest.approx(1.0)
+    retry_budget.give_back(fast.pk, 2, now=NOW)
+    assert not Job.objects.filter(pk__in=[job.pk for job in jobs], due_at=later).exists()
+
+
+@pytest.mark.django_db
+def test_a_full_bucket_takes_nothing_back(batch: Batch, fast: ProviderAccount) -> None:
+    PacingLane.objects.update(retry_tokens=None)
+    retry_budget.give_back(fast.pk, 1, now=NOW)
+    assert PacingLane.objects.get(lane=Lane.SUBMIT).retry_tokens is None
