@@ -295,6 +295,49 @@ def test_batch_with_json_is_the_batch(batch: Batch) -> None:
     assert json.loads(out)["counts"]["in_progress"] == 1
 
 
+def test_a_batch_is_paused_resumed_and_cancelled_with_a_record(batch: Batch) -> None:
+    make_job(batch=batch)
+    code, out, _ = run("batch", batch.public_id, "--pause", "--reason", "wrong prices")
+    assert code == 0
+    assert out.startswith(f"Paused. Let it go on with: manage.py batch {batch.public_id} --resume\n{batch.public_id}  ")
+    assert "Paused: 1 document: 1 held" in out
+    assert Batch.objects.get().pause_reason == "wrong prices"
+    again = run("batch", batch.public_id, "--pause", "--reason", "other")
+    assert (again[0], again[1].splitlines()[0]) == (0, "It was paused or cancelled already; that stays as it is.")
+    assert run("batch", batch.public_id, "--resume")[1].startswith("Resumed.\n")
+    assert run("batch", batch.public_id, "--resume")[1].startswith("It was not paused.\n")
+    code, out, err = run("batch", batch.public_id, "--cancel", "--reason", "wrong prices", "--json")
+    assert (code, json.loads(out)["state"]) == (0, "cancelled")
+    assert err.startswith("Cancelled: what was not sent is given up")
+    assert "It has ended already" in run("batch", batch.public_id, "--cancel", "--reason", "again")[1]
+    assert "It has ended already" in run("batch", batch.public_id, "--pause", "--reason", "again")[1]
+    assert "It is cancelled for good" in run("batch", batch.public_id, "--resume")[1]
+    entries = AuditEntry.objects.order_by("pk")
+    assert list(entries.values_list("action", "reason", "from_where")) == [
+        ("pause_batch", "wrong prices", "command line"),
+        ("resume_batch", "", "command line"),
+        ("cancel_batch", "wrong prices", "command line"),
+    ]
+
+
+def test_a_cancelled_batch_that_the_provider_still_works_on_is_not_cancelled_twice(batch: Batch) -> None:
+    make_accepted_job(batch=batch)
+    make_job(batch=batch)
+    assert run("batch", batch.public_id, "--cancel", "--reason", "a")[1].startswith("Cancelled:")
+    assert run("batch", batch.public_id, "--cancel", "--reason", "b")[1].startswith("It was cancelled already.")
+
+
+@pytest.mark.parametrize("arguments", [("--pause",), ("--cancel", "--reason", " "), ("--reason", "why")])
+def test_a_pause_or_cancel_without_a_reason_and_a_reason_for_nothing_are_refused(
+    arguments: tuple[str, ...], batch: Batch
+) -> None:
+    make_job(batch=batch)
+    code, _, err = run("batch", batch.public_id, *arguments)
+    assert code == 2
+    assert "--reason" in err
+    assert Batch.objects.filter(paused_at=None, cancelled_at=None).exists()
+
+
 def test_an_unknown_batch_is_refused() -> None:
     code, _, err = run("batch", "bat_nothing")
     assert code == 2

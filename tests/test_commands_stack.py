@@ -240,3 +240,26 @@ def name_of(process: psutil.Process) -> str:
         return str(process.name())
     except psutil.NoSuchProcess:
         return ""
+
+
+def test_output_that_nobody_reads_any_more_ends_a_command_quietly(make_stack: Callable[..., Stack]) -> None:
+    stack = make_stack()
+    stack.bootstrap()
+    # Buffered output breaks when it is flushed at the end, unbuffered output in the middle of the command.
+    for command, unbuffered in ((("account", "sandbox"), "1"), (("account", "sandbox"), ""), (("durations",), "")):
+        reading, writing = os.pipe()
+        os.close(reading)
+        try:
+            done = subprocess.run(
+                [sys.executable, "manage.py", *command],
+                cwd=REPOSITORY,
+                env=stack.env | {"PYTHONUNBUFFERED": unbuffered},
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=120,
+            )
+        finally:
+            os.close(writing)
+        assert (done.returncode, done.stderr) == (141, ""), command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -14,6 +15,8 @@ from batches.conf import ENGINE
 from batches.engine import alerts, pacing, retries
 from batches.engine.contention import again_after_deadlock
 from batches.models import AccountHealth, AlertKind, HoldReason, Job, JobState, Lane, ProviderAccount, UnreadableSecret
+
+log = logging.getLogger(__name__)
 
 
 @again_after_deadlock
@@ -49,6 +52,7 @@ def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> b
             alert_words(account.name, reason, words),
             now=now,
         )
+    log.warning("account %s is held (%s): %r", account.slug, reason, words)
     return True
 
 
@@ -92,7 +96,8 @@ def open_account(
         )
         if not resumed:
             return False
-        alerts.close_for_account(_named(account_id), AlertKind.ACCOUNT_HELD, now=now)
+        account = _named(account_id)
+        alerts.close_for_account(account, AlertKind.ACCOUNT_HELD, now=now)
         # What backed off while the account was in trouble need not wait out its delay.
         Job.objects.filter(
             account_id=account_id,
@@ -100,6 +105,7 @@ def open_account(
             lease_owner=None,
             due_at__gt=now,
         ).update(due_at=now)
+    log.warning("account %s goes on%s", account.slug, ", one document first" if on_probation else "")
     return True
 
 
@@ -125,7 +131,7 @@ def note_reached(account_id: int) -> None:
 
 def _named(account_id: int) -> ProviderAccount:
     """The account without its secrets, which may not be readable."""
-    return ProviderAccount.objects.only("name").get(pk=account_id)
+    return ProviderAccount.objects.only("name", "slug").get(pk=account_id)
 
 
 def readable_accounts(*, now: datetime) -> dict[int, ProviderAccount]:

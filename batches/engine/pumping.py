@@ -105,8 +105,8 @@ def sweep() -> None:
     """One healing pass on the configured store."""
     clock = SystemClock()
     clock.calibrate()
-    report = sweep_rows(open_store(settings.STORAGE_URL), now=clock.now())
-    log.info("sweep: %s", report.as_dict())
+    done = sweep_rows(open_store(settings.STORAGE_URL), now=clock.now()).as_dict()
+    log.log(logging.INFO if any(done.values()) else logging.DEBUG, "sweep: %s", done)
 
 
 def check_store() -> None:

@@ -16,11 +16,11 @@ from datetime import datetime, timedelta
 
 from django.core.exceptions import ValidationError
 from django.db import InterfaceError, OperationalError
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from batches.engine import running
 from batches.engine.errors import IntakeRefused
-from batches.models import FAILED_STATES, Batch, Job, JobState
+from batches.models import ACTIVE_STATES, FAILED_STATES, Alert, AlertKind, Batch, BatchItem, Job, JobState
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ PUMPS_SUPPOSED = 16
 #: A share is asked at most so often by one pump for each so many failures there are: a batch may hover below its limit
 #: for hours, and the share of many moves slowly while counting them takes long.
 SHARE_EVERY, SHARE_FAILURES = timedelta(seconds=1), 500
-WHAT_TO_DO = "Nothing new of it is sent; what the provider has is still saved. Look at what failed, and why, first."
+WHAT_TO_DO = "Nothing new of it is sent; what the provider has is still saved. Look at what failed, and why, first;"
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,16 @@ class Watch:
 
 
 def sweep(*, now: datetime) -> int:
-    """Ask every running batch's rules; returns how many were paused."""
+    """Ask every running batch's rules; returns how many were paused. Closes what is told of batches that have ended."""
+    _close_ended(now=now)
     return sum(_ask(batch, Counted(_since(batch), now), now=now) for batch in _watched())
+
+
+def _close_ended(*, now: datetime) -> None:
+    """A stopped batch whose documents all went in another one's turns waits for nobody any more."""
+    moving = BatchItem.objects.filter(batch=OuterRef("batch"), cancelled_at=None, version__job__state__in=ACTIVE_STATES)
+    told = Alert.objects.filter(kind=AlertKind.BATCH_STOPPED, closed_at=None)
+    told.filter(~Exists(moving)).update(closed_at=now)
 
 
 def _watched() -> QuerySet[Batch]:
@@ -134,8 +142,12 @@ def _ask(batch: Batch, counted: Counted, *, now: datetime) -> bool:
         return False
     if percent is None:  # the person is told how many there are by now
         words = verdict(_count_since(batch, FAILED_STATES, most=None), ended, after=after, percent=percent) or words
-    alert = f"{batch.name} was paused by its own rule: {words} {WHAT_TO_DO}"
-    return running.stop(batch.pk, reason=words, alert=alert, now=now)
+    how = f"then resume it with: {running.resume_command(batch.public_id)}"
+    alert = f"{batch.name} was paused by its own rule: {words} {WHAT_TO_DO} {how}"
+    if not running.stop(batch.pk, reason=words, alert=alert, now=now):
+        return False
+    log.warning("batch %s was paused by its own rule: %s", batch.public_id, words)
+    return True
 
 
 def verdict(failed: int, ended: int, *, after: int | None, percent: int | None) -> str:

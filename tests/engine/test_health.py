@@ -209,6 +209,19 @@ def test_holding_what_is_held_writes_nothing(account: ProviderAccount, now: date
     assert len(asked) == 2, "the lane, under which intents are committed, and one UPDATE that finds nothing"
 
 
+def test_holds_and_resumes_are_logged_once_a_change(
+    account: ProviderAccount, now: datetime, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        hold(account, HoldReason.AUTH, now)
+    for _ in range(2):
+        health.resume(account.pk, now=now)
+    held, resumed = [record for record in caplog.records if record.name == health.log.name]
+    assert (held.levelname, resumed.levelname) == ("WARNING", "WARNING")
+    assert held.getMessage().startswith(f"account {account.slug} is held (auth): ")
+    assert resumed.getMessage() == f"account {account.slug} goes on"
+
+
 # --- a stored key that cannot be read ---
 
 

@@ -82,6 +82,7 @@ def test_enough_failures_pause_the_batch_with_words_and_one_alert(batch: Batch) 
     assert alert.batch == batch
     assert "3 documents failed, the limit is 3." in alert.words
     assert "Nothing new of it is sent" in alert.words
+    assert alert.words.endswith(f"then resume it with: manage.py batch {batch.public_id} --resume")
     (entry,) = AuditEntry.objects.all()
     assert (entry.action, entry.actor_words) == ("pause_batch", "engine")
 
@@ -212,3 +213,24 @@ def test_a_batch_that_was_resumed_is_counted_anew_by_a_pump_that_knew_it(batch: 
     assert not paused(batch)
     counts_while(batch, watch, 1)
     assert paused(batch)
+
+
+def test_the_alert_of_a_stopped_batch_closes_once_nothing_of_it_moves(batch: Batch) -> None:
+    waiting = factories.make_job(batch=batch)
+    Job.objects.update(due_at=NOW + timedelta(days=1))
+    Batch.objects.update(stop_after_failures=1)
+    fail(batch)
+    assert paused(batch)
+    stopping.sweep(now=NOW)
+    assert Alert.objects.get(kind="batch_stopped").closed_at is None
+    Job.objects.filter(pk=waiting.pk).update(state=JobState.SAVED)  # another batch that names it sent it
+    stopping.sweep(now=NOW)
+    assert Alert.objects.get(kind="batch_stopped").closed_at == NOW
+
+
+def test_a_stop_is_logged_once(batch: Batch, caplog: pytest.LogCaptureFixture) -> None:
+    Batch.objects.update(stop_after_failures=1)
+    fail(batch)
+    stopping.sweep(now=NOW)
+    (line,) = [record for record in caplog.records if record.name == stopping.log.name]
+    assert (line.levelname, batch.public_id in line.getMessage()) == ("WARNING", True)
