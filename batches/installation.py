@@ -34,6 +34,7 @@ from batches.models import (
     UnreadableSecret,
     Workspace,
 )
+from batches.models.accounts import DEADLINE_SECONDS_LEAST, POLL_INITIAL_MS_LEAST, POLL_MAX_MS_LEAST
 from batches.storage import ArtifactStore, StoreError
 
 DEFAULT_WORKSPACE = "default"
@@ -129,9 +130,9 @@ def plan_account(settings: Any) -> AccountPlan:
     limits = {
         "submit_interval_ms": max(1, round(settings.RELAYPDF_SUBMIT_INTERVAL * 1000)),
         "max_in_flight": settings.RELAYPDF_MAX_IN_FLIGHT,
-        "deadline_seconds": math.ceil(settings.RELAYPDF_DEADLINE),
-        "poll_initial_ms": max(1, round(settings.RELAYPDF_POLL_INITIAL * 1000)),
-        "poll_max_ms": max(1, round(settings.RELAYPDF_POLL_MAX * 1000)),
+        "deadline_seconds": max(DEADLINE_SECONDS_LEAST, math.ceil(settings.RELAYPDF_DEADLINE)),
+        "poll_initial_ms": max(POLL_INITIAL_MS_LEAST, round(settings.RELAYPDF_POLL_INITIAL * 1000)),
+        "poll_max_ms": max(POLL_MAX_MS_LEAST, round(settings.RELAYPDF_POLL_MAX * 1000)),
         # Rounded down: a key that is believed to live longer than it does could be billed twice.
         "key_retention_seconds": math.floor(settings.RELAYPDF_KEY_RETENTION),
     }

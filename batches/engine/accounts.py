@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from batches.conf import ENGINE
 from batches.models import ProviderAccount
+from batches.models.accounts import sound_hosts
 from batches.providers import make_provider
 from batches.providers.base import Provider, ProviderConfig
 
@@ -15,7 +16,7 @@ def provider_config(account: ProviderAccount) -> ProviderConfig:
         base_url=account.base_url.rstrip("/"),
         api_key=account.api_key,
         webhook_secrets=tuple(secret for secret in (account.webhook_secret, account.webhook_secret_previous) if secret),
-        download_hosts=tuple(account.download_hosts),
+        download_hosts=tuple(sound_hosts(account.download_hosts)),
         connect_timeout=ENGINE.connect_timeout,
         read_timeout=ENGINE.read_timeout,
         download_timeout=ENGINE.download_timeout,

@@ -11,11 +11,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from batches.conf import ENGINE
-from batches.engine import polling, retries
+from batches.engine import polling, retries, steps
 from batches.engine.changes import AccountEffect, Change, Follow, FollowStep, moving, parking
 from batches.engine.claims import Claim
 from batches.engine.submission import Sending
 from batches.models import AlertKind, FailureClass, JobState, ProviderAccount, SubmissionOutcome
+from batches.models.accounts import DEADLINE_SECONDS_LEAST
 from batches.providers import errors
 from batches.providers.base import Accepted, Finished
 from batches.storage import ObjectMissing, StoreError
@@ -28,7 +29,7 @@ WHAT_TO_DO_UNKNOWN = (
 def judge_answer(sending: Sending, answer: Accepted | Finished, account: ProviderAccount, *, now: datetime) -> Change:
     """The provider has it: its id is recorded before anything else happens to the job."""
     claim = sending.prepared.claim
-    deadline_at = now + timedelta(seconds=account.deadline_seconds)
+    deadline_at = now + timedelta(seconds=max(account.deadline_seconds, DEADLINE_SECONDS_LEAST))
     job_fields: dict[str, Any] = {
         "deadline_at": deadline_at,
         "provider_status": answer.status_word[:100],
@@ -163,7 +164,7 @@ def judge_held(claim: Claim, *, now: datetime) -> Change:
 
 def judge_id_known(claim: Claim, account: ProviderAccount, *, now: datetime) -> Change:
     """A holder whose lease had run out recorded the id after all: there is nothing left to send."""
-    deadline_at = now + timedelta(seconds=account.deadline_seconds)
+    deadline_at = now + timedelta(seconds=max(account.deadline_seconds, DEADLINE_SECONDS_LEAST))
     after = claim.moved(JobState.ACCEPTED, deadline_at=deadline_at, poll_count=0, fetch_count=0, state_changed_at=now)
     return Change(
         claim=claim,
@@ -212,4 +213,19 @@ def judge_window_closed(claim: Claim, *, now: datetime) -> Change:
         ),
         submission_id=claim.submission.id,
         alert=(AlertKind.UNKNOWN_OUTCOME, f"{claim.business_id}: {words} {WHAT_TO_DO_UNKNOWN}"),
+    )
+
+
+def judge_nothing(result: steps.JobResult, error: Exception, *, now: datetime) -> Change:
+    """A fault of ours while a result was judged: its job stops where a person sees it, and an id is kept."""
+    words = f"Its last answer could not be judged ({type(error).__name__}); the log has the trace."
+    change = parking(result.claim, words, now=now)
+    if not isinstance(result, steps.Answered):
+        return change
+    submission = result.sending.submission
+    return replace(
+        change,
+        submission_id=submission.id,
+        submission_fields={"provider_job_id": result.answer.provider_job_id, "accepted_at": result.at},
+        exchanges=((result.answer.exchange, submission.id),),
     )

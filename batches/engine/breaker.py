@@ -13,7 +13,8 @@ from batches.engine.changes import NO_EFFECT, AccountEffect, Change
 from batches.models import AccountHealth, ExchangeKind, ProviderAccount
 from batches.providers import errors
 
-TRANSPORT_ERRORS = (errors.NotSent, errors.AnswerLost)
+#: A 5xx is no way through: the service is not there for anybody, or not for this one call.
+TRANSPORT_ERRORS = (errors.NotSent, errors.AnswerLost, errors.ServerFault)
 TRANSPORT_ERROR_NAMES = frozenset(kind.__name__ for kind in TRANSPORT_ERRORS)
 
 
@@ -23,7 +24,7 @@ def reached(account: ProviderAccount) -> AccountEffect:
 
 
 def failed(account: ProviderAccount, error: errors.ProviderError) -> AccountEffect:
-    """A status read brought nothing: a transport failure counts, any answer of the provider does not."""
+    """A status read brought nothing: a transport failure or a 5xx counts, any other answer of the provider does not."""
     if account.health == AccountHealth.HELD or not isinstance(error, TRANSPORT_ERRORS):
         return NO_EFFECT
     return AccountEffect(transport_failure=True, words=error.words)
@@ -38,7 +39,7 @@ def with_download(change: Change, account: ProviderAccount, words: str = "") -> 
     facts = next((facts for facts, _id in reversed(change.exchanges) if facts.kind == ExchangeKind.DOWNLOAD), None)
     if facts is None:
         return change
-    if facts.status is not None:
+    if facts.status is not None and facts.status < 500:
         return replace(change, effect=reached(account)) if not facts.error_class else change
     if account.health == AccountHealth.HELD or facts.error_class not in TRANSPORT_ERROR_NAMES:
         return change

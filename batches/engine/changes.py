@@ -17,7 +17,7 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection, transaction
 
-from batches.engine import alerts, bulk, credit, durations, health, pacing, retry_budget, stopping, transitions
+from batches.engine import alerts, bulk, credit, durations, health, mishaps, pacing, retry_budget, stopping, transitions
 from batches.engine.claims import Claim
 from batches.engine.contention import again_after_deadlock
 from batches.engine.transitions import Move
@@ -142,7 +142,8 @@ def write_round(
     _apply_effects(group, now=now)
     failed = [change.claim.job_id for change in group if change.move and change.move.to_state in FAILED_STATES]
     if failed:
-        (watch or stopping.Watch()).after_failures(failed, now=now)
+        with mishaps.contained("the look whether a batch stops itself"):
+            (watch or stopping.Watch()).after_failures(failed, now=now)
     return stale
 
 
@@ -431,22 +432,27 @@ def _apply_effects(changes: Sequence[Change], *, now: datetime) -> None:
         if any(_is_provider_answer(facts) for facts, _id in change.exchanges)
     }
     for account_id, effects in by_account.items():
-        for effect in effects:
-            if effect.cool_down_until:
-                pacing.cool_down(account_id, effect.cool_down_lane, effect.cool_down_until)
-        trials = [effect.trial_was_accepted for effect in effects if effect.trial_was_accepted is not None]
-        if trials:
-            credit.end_trial(account_id, was_accepted=any(trials))
-        if repeats := sum(effect.repeat_was_accepted for effect in effects):
-            retry_budget.give_back(account_id, repeats, now=now)
-        holding = next((effect for effect in effects if effect.hold), None)
-        failures = [effect for effect in effects if effect.transport_failure]
-        if holding and holding.hold:
-            health.hold(account_id, reason=holding.hold, words=holding.words, now=now)
-        elif any(effect.reached for effect in effects) or (failures and account_id in answered):
-            health.note_reached(account_id)
-        elif failures:
-            health.note_transport_failures(account_id, len(failures), words=failures[-1].words, now=now)
+        with mishaps.contained(f"what the answers say about account {account_id}"):
+            _apply_to_account(account_id, effects, has_answered=account_id in answered, now=now)
+
+
+def _apply_to_account(account_id: int, effects: Sequence[AccountEffect], *, has_answered: bool, now: datetime) -> None:
+    for effect in effects:
+        if effect.cool_down_until:
+            pacing.cool_down(account_id, effect.cool_down_lane, effect.cool_down_until)
+    trials = [effect.trial_was_accepted for effect in effects if effect.trial_was_accepted is not None]
+    if trials:
+        credit.end_trial(account_id, was_accepted=any(trials))
+    if repeats := sum(effect.repeat_was_accepted for effect in effects):
+        retry_budget.give_back(account_id, repeats, now=now)
+    holding = next((effect for effect in effects if effect.hold), None)
+    failures = [effect for effect in effects if effect.transport_failure]
+    if holding and holding.hold:
+        health.hold(account_id, reason=holding.hold, words=holding.words, now=now)
+    elif any(effect.reached for effect in effects) or (failures and has_answered):
+        health.note_reached(account_id)
+    elif failures:
+        health.note_transport_failures(account_id, len(failures), words=failures[-1].words, now=now)
 
 
 def _is_provider_answer(facts: ExchangeFacts) -> bool:

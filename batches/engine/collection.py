@@ -248,10 +248,7 @@ def judge_not_collected(claim: Claim, missed: NotCollected, *, now: datetime, rn
         exchanges=_of(claim, missed.exchanges),
     )
     if missed.kind == "unfinished":
-        back = moving(
-            claim, JobState.ACCEPTED, reason="not_finished_after_all", words=missed.words, fields={"due_at": now}
-        )
-        return replace(change, move=back)
+        return _unfinished(change, missed, fetches, now=now, rng=rng)
     if missed.kind == "gone":
         words = f"{missed.words} The provider's job id is kept, and nothing was submitted again."
         return _ending(change, JobState.EXPIRED, FailureClass.EXPIRED, words, fetches)
@@ -278,6 +275,28 @@ def judge_not_collected(claim: Claim, missed: NotCollected, *, now: datetime, rn
         job_fields={"fetch_count": fetches, "due_at": min(now + wait, max(dies_at, now))},
         alert=alert,
         effect=AccountEffect(hold=HoldReason.AUTH, words=missed.words) if missed.unauthorized else AccountEffect(),
+    )
+
+
+def _unfinished(change: Change, missed: NotCollected, fetches: int, *, now: datetime, rng: random.Random) -> Change:
+    """It was read as finished, there is no file, and now it is read as not finished: it is read on, further apart.
+
+    A provider may say so for ever, and its status reads alone never come past the deadline, which ends it here.
+    """
+    claim = change.claim
+    ends_at = claim.deadline_at or now  # none: it came as finished, and was never waited for
+    if now >= ends_at:
+        words = (
+            f"The provider said that it is finished and had no file, until the deadline had passed. {missed.words} "
+            "The provider's job id is kept, and nothing was submitted again."
+        )
+        return _ending(change, JobState.EXPIRED, FailureClass.EXPIRED, words, fetches)
+    # Each way there and back is one more status read, which is counted from the acceptance on.
+    due_at = min(now + retries.backoff(claim.poll_count, rng), ends_at)
+    fields = {"due_at": due_at}
+    return replace(
+        change,
+        move=moving(claim, JobState.ACCEPTED, reason="not_finished_after_all", words=missed.words, fields=fields),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -18,19 +19,28 @@ from batches.models import AccountHealth, AlertKind, HoldReason, Job, JobState, 
 
 log = logging.getLogger(__name__)
 
+#: How the words of a person's hold go on when the provider refuses the key meanwhile.
+KEY_TOO = "Its key is refused too:"
+
 
 @again_after_deadlock
 def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> bool:
     """Hold an open account; true when this call did it. A hold that a person must end outranks `unreachable`.
 
+    A refused key outranks missing credit too, and is added to the words of a person's hold, which stays theirs.
     When it returns, no further intent of the account is committed: that is done under the same row.
     """
     with transaction.atomic():
+        if reason is HoldReason.AUTH:
+            told = _with_what_stands(account_id, words)
+            if told is None:
+                return False
+            words = told
         pacing.lock(account_id, Lane.SUBMIT)
         open_now = ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.OPEN)
         if reason is not HoldReason.UNREACHABLE:
             open_now = open_now | ProviderAccount.objects.filter(
-                pk=account_id, health=AccountHealth.HELD, hold_reason=HoldReason.UNREACHABLE
+                pk=account_id, health=AccountHealth.HELD, hold_reason__in=_outranked_by(reason)
             )
         held = open_now.update(
             health=AccountHealth.HELD,
@@ -54,6 +64,29 @@ def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> b
         )
     log.warning("account %s is held (%s): %r", account.slug, reason, words)
     return True
+
+
+def _outranked_by(reason: HoldReason) -> tuple[HoldReason, ...]:
+    return (HoldReason.UNREACHABLE, HoldReason.CREDIT) if reason is HoldReason.AUTH else (HoldReason.UNREACHABLE,)
+
+
+def _with_what_stands(account_id: int, words: str) -> str | None:
+    """The words of a refused key, with those of a hold for credit; None where the hold that stands is to stay.
+
+    A person's hold gets the words added, once.
+    """
+    held = ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.HELD)
+    reason, known = held.values_list("hold_reason", "hold_words").first() or ("", "")
+    if reason == HoldReason.CREDIT:
+        return f"{wording.sentence(words)} Before that it had no credit: {wording.sentence(known)}"
+    if reason == HoldReason.PERSON and KEY_TOO not in known:
+        both = f"{wording.sentence(known)} {KEY_TOO} {wording.sentence(words)}"
+        if held.filter(hold_reason=HoldReason.PERSON, hold_words=known).update(hold_words=both):
+            told = f"{both} {wording.HOLD_WHAT_TO_DO[HoldReason.AUTH]}"
+            account = _named(account_id)
+            words_now = alert_words(account.name, HoldReason.PERSON, told)
+            alerts.reword_for_account(account, AlertKind.ACCOUNT_HELD, words_now)
+    return None if reason in (HoldReason.AUTH, HoldReason.PERSON) else words
 
 
 def alert_words(name: str, reason: HoldReason, words: str) -> str:
@@ -147,6 +180,20 @@ def readable_accounts(*, now: datetime) -> dict[int, ProviderAccount]:
         except UnreadableSecret as error:
             hold(pk, reason=HoldReason.AUTH, words=str(error), now=now)
     return readable
+
+
+def usable_accounts(make: Callable[[ProviderAccount], object], *, now: datetime) -> dict[int, ProviderAccount]:
+    """The readable accounts that `make` can make an adapter for. Another is held and left out; the others go on."""
+    usable = readable_accounts(now=now)
+    for pk, account in list(usable.items()):
+        try:
+            make(account)
+        except Exception as error:
+            del usable[pk]
+            words = f"Its settings cannot be used ({type(error).__name__}). Correct its address, hosts and key."
+            if hold(pk, reason=HoldReason.AUTH, words=words, now=now):
+                log.exception("account %s is held: no adapter can be made for it", pk)
+    return usable
 
 
 def claim_probe(account_id: int, *, now: datetime) -> bool:

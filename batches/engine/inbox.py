@@ -15,6 +15,7 @@ from batches.engine.wakeups import Event
 from batches.models import ProviderAccount, UnreadableSecret, WebhookEvent
 from batches.providers import make_provider
 from batches.providers.base import SignatureRefused
+from batches.providers.errors import ProviderError
 
 #: The largest body that is taken. Events are notices of a few hundred bytes; this leaves room for a vendor's growth.
 BODY_BYTES_MOST = 256 * 1024
@@ -49,8 +50,11 @@ def receive(account: ProviderAccount, headers: Mapping[str, str], body: bytes, *
     """
     if len(body) > BODY_BYTES_MOST:
         raise Refused(413, "The body is too large.")
-    config = provider_config(account)
-    provider = make_provider(account.kind, config)
+    try:
+        config = provider_config(account)
+        provider = make_provider(account.kind, config)
+    except (TypeError, ValueError, LookupError, ProviderError):
+        raise Refused(503, "The account's settings cannot be used; nothing is taken until they can.") from None
     try:
         signed_at = provider.verify_webhook(headers, body, config.webhook_secrets, now=now)
         found = provider.parse_webhook(body)

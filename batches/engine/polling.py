@@ -102,7 +102,7 @@ def _failed_unbilled(claim: Claim, status: JobStatus, seen: dict[str, Any], cont
     """Failed and not billed. Read so twice, a poll cap apart, it is believed, and the document is rendered again."""
     assert claim.submission is not None
     exchanges = ((status.exchange, claim.submission.id),)
-    cap = timedelta(milliseconds=context.account.poll_max_ms)
+    cap = timedelta(milliseconds=retries.poll_most_ms(context.account.poll_max_ms))
     first_at = claim.submission.failed_at
     if first_at is None or status.exchange.started_at < first_at + cap:
         first_at = first_at or context.now
@@ -187,6 +187,9 @@ def judge_error(claim: Claim, error: errors.ProviderError, context: PollContext)
     wait = timedelta(seconds=error.retry_after or 0)
     if isinstance(error, errors.Unauthorized):
         effect = AccountEffect(hold=HoldReason.AUTH, words=error.words)
+        # Only a person ends that, so all that is waited for is their correction.
+        refused = retries.backoff(3 + claim.poll_count, context.rng)
+        wait = max(wait, refused, timedelta(seconds=ENGINE.poll_held_seconds))
     elif _deadline_passed(claim, error.exchange.started_at if error.exchange else context.now, context):
         failure = FailureClass.DEADLINE_EXCEEDED
         last = f"The last status read failed: {error.words}"
@@ -232,7 +235,7 @@ def _delay(claim: Claim, context: PollContext) -> timedelta:
         elapsed = max(0.0, (context.now - accepted_at).total_seconds())
         seconds = context.plan.next_delay(elapsed, context.rng)
         if elapsed >= context.plan.reads[0]:
-            seconds = min(seconds, account.poll_max_ms / 1000)
+            seconds = min(seconds, retries.poll_most_ms(account.poll_max_ms) / 1000)
         return timedelta(seconds=seconds)
     return retries.poll_delay(
         claim.poll_count + 1, initial_ms=account.poll_initial_ms, most_ms=account.poll_max_ms, rng=context.rng

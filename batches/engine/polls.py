@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from batches.conf import EngineConf
-from batches.engine import deadlines, durations, expectations, polling, wakeups
+from batches.engine import deadlines, durations, expectations, polling, retries, wakeups
 from batches.engine.changes import Change, Follow, FollowStep
 from batches.engine.claims import Claim
 from batches.engine.expectations import PollPlan, Sample
@@ -159,7 +159,9 @@ class Polls:
         due_at = polling.first_due(account, self.plan(after), now=change.at, rng=self._rng)
         if self.plan(after) is None and not self._is_pioneer(after):
             # A few early ones teach the rest; those wait as long as two reads may lie apart at most.
-            due_at = change.at + timedelta(milliseconds=account.poll_max_ms * self._rng.uniform(0.8, 1.2))
+            due_at = change.at + timedelta(
+                milliseconds=retries.poll_most_ms(account.poll_max_ms) * self._rng.uniform(0.8, 1.2)
+            )
         if after.deadline_at is not None:
             due_at = min(due_at, after.deadline_at)
         return replace(

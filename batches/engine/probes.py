@@ -44,6 +44,8 @@ def settle(
     if reason == HoldReason.CREDIT:
         if error is None:
             credit.note_balance(account_id, balance, now=now)
+        elif hold is not None:
+            health.hold(account_id, reason=hold, words=error.words, now=now)
         return  # else it was not learned; `claim_probe` has put the next look off already
     if reason != HoldReason.UNREACHABLE:
         return

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 
 from batches.conf import ENGINE, EngineConf
 from batches.engine import (
@@ -26,6 +26,7 @@ from batches.engine import (
     health,
     latewatch,
     links,
+    mishaps,
     outliers,
     pacing,
     polling,
@@ -156,7 +157,7 @@ class Pump:
         try:
             for part in parts:
                 part(self.clock.now())
-        except (OperationalError, InterfaceError) as error:
+        except mishaps.DATABASE_AWAY as error:
             self._pause_for_database(error, now)
         else:
             self._database_failures = 0
@@ -216,7 +217,7 @@ class Pump:
         if now < self._refresh_at:
             return
         self._refresh_at = now + timedelta(seconds=self.conf.account_refresh_seconds)
-        readable = health.readable_accounts(now=now)
+        readable = health.usable_accounts(self.providers.of, now=now)
         for account_id in self._accounts.keys() - readable.keys():
             # It is held by now. What is at the provider is still read, with the key as it was.
             self._accounts[account_id].health = AccountHealth.HELD
@@ -396,14 +397,16 @@ class Pump:
 
     def _learn(self, now: datetime) -> None:
         told = [pk for pk, account in self._accounts.items() if account.webhook_secret]
-        self._polls.wake_all(self._wakeups.news(now, told), now)
+        with mishaps.contained("a look at the webhook events"):
+            self._polls.wake_all(self._wakeups.news(now, told), now)
         busy = {claim.account_id for claim in self._held.values()} if len(self._accounts) > 1 else self._accounts.keys()
         strict = [pk for pk, account in self._accounts.items() if account.learned_deadline == LearnedDeadline.ON]
         self._polls.learn_if_due(now, [pk for pk in busy if self._held], told=told, strict=strict)
 
     def _watch_late(self, now: datetime) -> None:
         while self._watched:
-            latewatch.settle(self._watched[0], now=now)
+            with mishaps.contained("a late read"):
+                latewatch.settle(self._watched[0], now=now)
             self._watching.discard(self._watched.pop(0).watch.submission_id)
         if now < self._watch_at or self._threads.halt.is_set():
             return
@@ -455,7 +458,14 @@ class Pump:
 
     def _take_results(self, now: datetime) -> None:
         for result in self._threads.results():
-            self._judge(result, now)
+            try:
+                self._judge(result, now)
+            except mishaps.DATABASE_AWAY:
+                raise
+            except Exception as error:
+                log.exception("a result (%s) could not be judged", type(result).__name__)
+                if isinstance(result, steps.JobResult):
+                    self._outbox.add(answers.judge_nothing(result, error, now=now), now)
 
     def _judge(self, result: steps.Result, now: datetime) -> None:
         """One step's result becomes one change, or the next step."""
@@ -509,7 +519,8 @@ class Pump:
 
     def _settle_probes(self, now: datetime) -> None:
         while self._probed:
-            self._after_probe(self._probed[0], now)
+            with mishaps.contained("a probe"):
+                self._after_probe(self._probed[0], now)
             self._probing.discard(self._probed.pop(0).account_id)
 
     def _after_probe(self, result: steps.Probed, now: datetime) -> None:

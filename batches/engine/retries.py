@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from batches.conf import ENGINE
 from batches.models import FailureClass, HoldReason
+from batches.models.accounts import POLL_INITIAL_MS_LEAST, POLL_MAX_MS_LEAST
 from batches.providers import errors
 
 
@@ -107,7 +108,7 @@ def _after_replay(
 def _after_doubt(error: errors.ProviderError, facts: SubmissionFacts, *, now: datetime, rng: random.Random) -> Decision:
     """The try may have arrived (or its key is known there): only the same key and bytes may follow it."""
     tries = facts.tries + 1
-    transport_failure = isinstance(error, errors.AnswerLost)
+    transport_failure = isinstance(error, errors.AnswerLost | errors.ServerFault)
     if isinstance(error, errors.KeyConflict):
         own = conflict_wait(tries, rng)
     else:
@@ -173,9 +174,14 @@ def retry_after(error: errors.ProviderError, rng: random.Random) -> timedelta:
     return timedelta(seconds=seconds)
 
 
+def poll_most_ms(most_ms: int) -> int:
+    """The longest wait between two status reads. A row may have been written past the model: no loop is hot."""
+    return max(most_ms, POLL_MAX_MS_LEAST)
+
+
 def poll_delay(polls: int, *, initial_ms: int, most_ms: int, rng: random.Random) -> timedelta:
     """Bounded exponential delay before status read number `polls` + 1, with a fifth of jitter either side."""
-    delay = min(most_ms, initial_ms * ENGINE.poll_growth ** min(polls, 32))
+    delay = min(poll_most_ms(most_ms), max(initial_ms, POLL_INITIAL_MS_LEAST) * ENGINE.poll_growth ** min(polls, 32))
     return timedelta(milliseconds=delay * rng.uniform(0.8, 1.2))
 
 

@@ -6,6 +6,7 @@ events, since only the pump that holds a job can wake it in memory; whoever come
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,10 @@ from datetime import datetime, timedelta
 from django.db.models import Exists, Max, OuterRef
 
 from batches.conf import EngineConf
+from batches.engine import mishaps
 from batches.models import Duration, Job, JobState, Submission, WebhookEvent, WebhookOutcome
+
+log = logging.getLogger(__name__)
 
 #: How long an id that is missing from the order may still turn up: a slower transaction took it and commits later.
 LATE_COMMIT = timedelta(seconds=3)
@@ -68,7 +72,7 @@ class Wakeups:
         self._handled |= {event.id for event in events}
         waiting = [event for event in events if not event.is_settled]
         if waiting:
-            for event in settle(waiting, now=now):
+            for event in _settle_each(waiting, now=now):
                 self._unmatched[event.id] = (event, now)
         self._match_again(now)
         return [(event.account_id, event.provider_job_id) for event in events if event.provider_job_id]
@@ -99,9 +103,24 @@ class Wakeups:
             return
         self._unmatched_at = now + UNMATCHED_EVERY
         recent = [(event, at) for event, at in self._unmatched.values() if at > now - UNMATCHED_FOR]
-        still = {event.id for event in settle([event for event, _at in recent], now=now)}
+        still = {event.id for event in _settle_each([event for event, _at in recent], now=now)}
         kept = [(event, at) for event, at in recent if event.id in still][-UNMATCHED_MOST:]
         self._unmatched = {event.id: (event, at) for event, at in kept}
+
+
+def _settle_each(events: Sequence[Event], *, now: datetime) -> list[Event]:
+    """As `settle`; where one of them cannot be settled, it is left out and the others are not."""
+    try:
+        return settle(events, now=now)
+    except mishaps.DATABASE_AWAY:
+        raise
+    except Exception:
+        log.exception("a group of webhook events failed; they are settled one by one")
+    unmatched = []
+    for event in events:
+        with mishaps.contained(f"webhook event {event.id}"):
+            unmatched += settle([event], now=now)
+    return unmatched
 
 
 def settle(events: Sequence[Event], *, now: datetime) -> list[Event]:

@@ -107,10 +107,9 @@ def apply(account: ProviderAccount, pairs: Sequence[str]) -> dict[str, Any]:
     untouched = [field.name for field in account._meta.fields if field.name not in changes]
     try:
         account.clean_fields(exclude=untouched)
+        account.clean()
     except ValidationError as error:
         words = "; ".join(f"{key}: {' '.join(messages)}" for key, messages in error.message_dict.items())
         raise choosing.refusal(words) from error
-    if account.poll_initial_ms > account.poll_max_ms:
-        raise choosing.refusal("poll_initial_ms is larger than poll_max_ms.")
     account.save(update_fields=list(changes))
     return {key: "set" if key in SECRETS else str(value) for key, value in changes.items() if key in SETTINGS}

@@ -292,6 +292,37 @@ class Migration(migrations.Migration):
         ),
         migrations.AlterField(
             model_name="provideraccount",
+            name="deadline_seconds",
+            field=models.PositiveIntegerField(
+                default=1800, validators=[django.core.validators.MinValueValidator(5)]
+            ),
+        ),
+        migrations.AlterField(
+            model_name="provideraccount",
+            name="download_hosts",
+            field=models.JSONField(
+                blank=True,
+                default=list,
+                help_text="Hosts, beside the base URL's, from which a finished PDF may be fetched.",
+                validators=[batches.models.accounts.validate_hosts],
+            ),
+        ),
+        migrations.AlterField(
+            model_name="provideraccount",
+            name="poll_initial_ms",
+            field=models.PositiveIntegerField(
+                default=1000, validators=[django.core.validators.MinValueValidator(50)]
+            ),
+        ),
+        migrations.AlterField(
+            model_name="provideraccount",
+            name="poll_max_ms",
+            field=models.PositiveIntegerField(
+                default=15000, validators=[django.core.validators.MinValueValidator(250)]
+            ),
+        ),
+        migrations.AlterField(
+            model_name="provideraccount",
             name="submit_windows",
             field=models.JSONField(
                 blank=True,

@@ -5,6 +5,8 @@ What may be sent when is decided in `engine/pacing.py` and `engine/health.py`; t
 
 from __future__ import annotations
 
+import re
+
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
@@ -54,6 +56,29 @@ def validate_windows(windows: object) -> None:
             raise ValidationError(f"{window!r} is no window: give [count, seconds], such as [20, 60], both above 0.")
 
 
+#: No status read of one job comes closer to the one before than the cap allows, and no deadline is over at once.
+POLL_INITIAL_MS_LEAST = 50
+POLL_MAX_MS_LEAST = 250
+DEADLINE_SECONDS_LEAST = 5
+
+_HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", re.IGNORECASE)
+
+
+def sound_hosts(hosts: object) -> list[str]:
+    """What of a row's hosts can be kept. The model refuses others, but a row may have been written past it."""
+    found = hosts if isinstance(hosts, list) else []
+    return [host for host in found if isinstance(host, str) and _HOST.fullmatch(host)]
+
+
+def validate_hosts(hosts: object) -> None:
+    """Hosts are names, each with a port or without, and neither scheme nor path."""
+    if not isinstance(hosts, list):
+        raise ValidationError('Give a list of host names, such as ["files.example.com"].')
+    for host in hosts:
+        if not sound_hosts([host]):
+            raise ValidationError(f"{host!r} is no host name: give one such as files.example.com, without https://.")
+
+
 class ProviderAccount(models.Model):
     """One account at one vendor. Archived, never deleted; its base URL is fixed once it has a submission."""
 
@@ -75,6 +100,7 @@ class ProviderAccount(models.Model):
     download_hosts = models.JSONField(
         default=list,
         blank=True,
+        validators=[validate_hosts],
         help_text="Hosts, beside the base URL's, from which a finished PDF may be fetched.",
     )
 
@@ -98,9 +124,9 @@ class ProviderAccount(models.Model):
     max_in_flight = models.PositiveIntegerField(
         default=20, validators=[MinValueValidator(1)], help_text="Most jobs at the provider at the same time."
     )
-    poll_initial_ms = models.PositiveIntegerField(default=1000)
-    poll_max_ms = models.PositiveIntegerField(default=15000)
-    deadline_seconds = models.PositiveIntegerField(default=1800)
+    poll_initial_ms = models.PositiveIntegerField(default=1000, validators=[MinValueValidator(POLL_INITIAL_MS_LEAST)])
+    poll_max_ms = models.PositiveIntegerField(default=15000, validators=[MinValueValidator(POLL_MAX_MS_LEAST)])
+    deadline_seconds = models.PositiveIntegerField(default=1800, validators=[MinValueValidator(DEADLINE_SECONDS_LEAST)])
     learned_deadline = models.CharField(
         max_length=10,
         choices=LearnedDeadline.choices,
@@ -153,6 +179,12 @@ class ProviderAccount(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """The waits between status reads grow from the first to the longest."""
+        initial, most = self.poll_initial_ms, self.poll_max_ms
+        if initial is not None and most is not None and initial > most:  # a form leaves out what it could not read
+            raise ValidationError({"poll_max_ms": "poll_initial_ms is larger than poll_max_ms."})
 
 
 class Lane(models.TextChoices):

@@ -28,7 +28,7 @@ def context(**fields: Any) -> PollContext:
     [
         (errors.NotSent, True),
         (errors.AnswerLost, True),
-        (errors.ServerFault, False),
+        (errors.ServerFault, True),
         (errors.ContractBroken, False),
         (errors.NotFound, False),
         (errors.RateLimited, False),
@@ -61,6 +61,8 @@ def test_a_status_read_that_gets_through_ends_the_row_of_failures(
         (ELSEWHERE, {"status": None, "error_class": "NotSent"}, 0, NO_EFFECT),
         (OWN, {"status": None, "error_class": "TargetRefused"}, 0, NO_EFFECT),
         (OWN, {"status": 200, "error_class": "AnswerLost"}, 2, NO_EFFECT),  # it broke off: reached, and not well
+        (OWN, {"status": 503, "error_class": "ServerFault"}, 0, AccountEffect(transport_failure=True, words="Away.")),
+        (ELSEWHERE, {"status": 503, "error_class": "ServerFault"}, 0, NO_EFFECT),
         (OWN, {"status": 200}, 0, NO_EFFECT),
         (OWN, {"status": 200}, 2, AccountEffect(reached=True)),
         (ELSEWHERE, {"status": 200}, 2, NO_EFFECT),

@@ -147,12 +147,26 @@ def test_a_file_that_was_not_stored_is_fetched_again_or_stops_with_a_name(
 
 def test_a_dead_link_of_a_job_that_still_runs_is_waited_for_again() -> None:
     change = collection.judge_not_collected(
-        claim(JobState.RENDERED, fetch_count=2), missed("unfinished"), now=NOW, rng=RNG
+        claim(JobState.RENDERED, fetch_count=2, poll_count=3), missed("unfinished"), now=NOW, rng=Dice(1)
     )
     assert (change.move.from_state, change.move.to_state) == (JobState.RENDERED, JobState.ACCEPTED)
-    assert (change.move.reason, change.move.fields) == ("not_finished_after_all", {"due_at": NOW})
+    assert (change.move.reason, change.move.fields) == (
+        "not_finished_after_all",
+        {"due_at": NOW + timedelta(seconds=8)},
+    )
     assert "The line was cut." in change.move.words
     assert (change.alert, change.submission_fields, len(change.exchanges)) == (None, {}, 1)
+
+
+def test_a_finished_job_without_a_file_that_still_runs_is_read_at_its_deadline_and_then_ends() -> None:
+    known = claim(JobState.RENDERED, poll_count=9)
+    assert known.deadline_at is not None
+    before = known.deadline_at - timedelta(seconds=1)
+    change = collection.judge_not_collected(known, missed("unfinished"), now=before, rng=Dice(1))
+    assert change.move.fields == {"due_at": known.deadline_at}
+    change = collection.judge_not_collected(known, missed("unfinished"), now=known.deadline_at, rng=Dice(1))
+    assert (change.move.to_state, change.move.fields["failure_class"]) == (JobState.EXPIRED, FailureClass.EXPIRED)
+    assert "had no file" in change.move.fields["failure_words"]
 
 
 @pytest.mark.parametrize(

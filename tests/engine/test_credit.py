@@ -81,16 +81,24 @@ def test_looks_are_far_apart(account: ProviderAccount) -> None:
     assert account.probe_at == NOW + timedelta(seconds=ENGINE.credit_check_seconds)
 
 
-@pytest.mark.parametrize("kind", [errors.NotSent, errors.ServerFault, errors.Unauthorized])
+@pytest.mark.parametrize("kind", [errors.NotSent, errors.ServerFault])
 def test_a_look_that_failed_shows_nothing_and_changes_no_hold(
     account: ProviderAccount, kind: type[errors.ProviderError]
 ) -> None:
     hold_for_credit(account)
     shows(account, 3)
-    hold = HoldReason.AUTH if kind is errors.Unauthorized else None
-    probes.settle(account.pk, kind("No."), hold=hold, balance=None, now=NOW, rng=RNG)
+    probes.settle(account.pk, kind("No."), hold=None, balance=None, now=NOW, rng=RNG)
     account.refresh_from_db()
     assert (account.hold_reason, account.balance_seen) == ("insufficient_credit", 3)
+
+
+def test_a_look_whose_key_is_refused_holds_for_the_key_and_says_both(account: ProviderAccount) -> None:
+    hold_for_credit(account)
+    refused = errors.Unauthorized("The key is refused.")
+    probes.settle(account.pk, refused, hold=HoldReason.AUTH, balance=None, now=NOW, rng=RNG)
+    account.refresh_from_db()
+    assert (account.hold_reason, account.probe_at) == ("auth", None)
+    assert account.hold_words.startswith("The key is refused. Before that it had no credit:")
 
 
 def test_a_provider_that_names_no_balance_is_told_apart_in_the_alert(account: ProviderAccount) -> None:

@@ -12,6 +12,7 @@ from batches.conf import ENGINE
 from batches.engine import retries
 from batches.engine.retries import Next, SubmissionFacts
 from batches.models import FailureClass, HoldReason
+from batches.models.accounts import POLL_INITIAL_MS_LEAST, POLL_MAX_MS_LEAST
 from batches.providers import errors
 from tests.engine.samples import Dice
 from tests.factories import NOW
@@ -173,7 +174,7 @@ def test_a_second_refusal_of_the_account_takes_another_key_because_this_one_may_
         (errors.RateLimited, None, False),
         (errors.NotSent, None, True),
         (errors.AnswerLost, None, True),
-        (errors.ServerFault, None, False),
+        (errors.ServerFault, None, True),
         (errors.ContractBroken, None, False),
         (errors.KeyConflict, None, False),
         (errors.InvalidInput, None, False),
@@ -317,7 +318,13 @@ def test_status_reads_grow_apart_up_to_the_cap(polls: int) -> None:
 
 
 def test_a_cap_below_the_first_delay_wins() -> None:
-    assert retries.poll_delay(0, initial_ms=5000, most_ms=100, rng=Dice(0.5)) == timedelta(milliseconds=100)
+    assert retries.poll_delay(0, initial_ms=5000, most_ms=300, rng=Dice(0.5)) == timedelta(milliseconds=300)
+
+
+@pytest.mark.parametrize("polls", [0, 40])
+def test_a_row_that_was_written_past_the_model_makes_no_hot_loop(polls: int) -> None:
+    delay = retries.poll_delay(polls, initial_ms=0, most_ms=0, rng=Dice(0))
+    assert delay >= timedelta(milliseconds=0.8 * (POLL_MAX_MS_LEAST if polls else POLL_INITIAL_MS_LEAST))
 
 
 @pytest.mark.parametrize("failures", [-3, 0, 1, 2, 5, 17, 400])
