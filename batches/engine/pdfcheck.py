@@ -1,14 +1,16 @@
 """Can this file be opened as a PDF, and how many pages has it? Asked of a child process under limits.
 
 A PDF comes from outside. The library that opens it is C++ and not thread-safe; a file that crashes or hangs it must
-not take a pump with it. The child is kept and asked again; when it dies or is late it is replaced, and the file that
-it had is bad. The questions of several threads go to it together: waking a process for each would cost more than the
+not take a pump with it. The child is kept and asked again; when it is late it is replaced, and the file that it had is
+bad. When it dies, that may have come from outside: the file is asked of a fresh child once more, and is bad when that
+one dies too. The questions of several threads go to it together: waking a process for each would cost more than the
 look itself.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import subprocess
@@ -21,6 +23,10 @@ from pathlib import Path
 
 CHILD = Path(__file__).with_name("pdfcheck_child.py")
 ANSWER_BYTES = 64 * 1024
+#: Children that die over a file before it is blamed: one may be killed for a reason that has nothing to do with it.
+DEATHS_MOST = 2
+#: A child whose pump is gone ends so long after the time limit of the file that hangs it.
+ALARM_AFTER = 5
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class PdfFacts:
 class _Question:
     path: Path
     facts: PdfFacts | None = None
+    deaths: int = 0  # of children that had it
 
 
 class PdfChecker:
@@ -62,7 +69,7 @@ class PdfChecker:
         return question.facts
 
     def _ask(self, questions: list[_Question]) -> None:
-        """Give each question its answer. A file that ends the child is bad; the rest are asked of the next one."""
+        """Give each question its answer. A file that ends two children is bad; the rest are asked of the next one."""
         waiting = deque(questions)
         while waiting:
             child = self._running()
@@ -76,6 +83,9 @@ class PdfChecker:
                 answer, is_late = self._next_answer(child)
                 if not answer:
                     self._end()
+                    waiting[0].deaths += 1
+                    if not is_late and waiting[0].deaths < DEATHS_MOST:
+                        break
                     why = f"takes longer than {self._seconds:g} s" if is_late else "crashes the PDF library"
                     waiting.popleft().facts = PdfFacts(0, f"Opening it {why}.")
                     break
@@ -105,7 +115,9 @@ class PdfChecker:
         if self._child is None or self._child.poll() is not None:
             self._end()
             self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and file
-                [sys.executable, "-I", str(CHILD)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                [sys.executable, "-I", str(CHILD), str(math.ceil(self._seconds) + ALARM_AFTER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
             )
         return self._child
 

@@ -1,16 +1,16 @@
 """The child of `pdfcheck`: paths in, one JSON answer a line out. Imports nothing of `batches`; run as a file.
 
-It ends when its parent does: its input then ends, and on Linux the kernel kills it.
+It ends when its parent does, for its input then ends; a file that hangs it is ended by its own alarm. (The kernel's
+death signal would not do: it comes when the thread ends that had started the child, while others still use it.)
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
+import signal
 import sys
 
-PR_SET_PDEATHSIG, SIGKILL = 1, 9
 MEGABYTE = 1024 * 1024
 
 
@@ -22,8 +22,6 @@ def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (1536 * MEGABYTE, 1536 * MEGABYTE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
 
 
 def look(path: str) -> dict[str, object]:
@@ -50,8 +48,12 @@ def look(path: str) -> dict[str, object]:
 
 def main() -> None:
     limit()
+    seconds = int(sys.argv[1])
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends it also inside the library; a handler would wait for it
     for line in sys.stdin.buffer:
+        signal.alarm(seconds)
         answer = look(json.loads(line))
+        signal.alarm(0)
         sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
         sys.stdout.buffer.flush()
 

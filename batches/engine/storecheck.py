@@ -22,17 +22,19 @@ from batches.engine.clock import Clock
 from batches.engine.keeping import digest_of
 from batches.engine.storerepair import Amiss
 from batches.models import (
+    ACTIVE_STATES,
     AlertKind,
     Artifact,
     Batch,
     DocumentVersion,
     FindingKind,
+    Job,
     StoreFinding,
     StoreSweep,
     Submission,
     SweepKind,
 )
-from batches.storage import ArtifactStore, ObjectFacts, ObjectMissing, StoreError
+from batches.storage import ArtifactStore, ObjectFacts, ObjectMissing, StoreError, artifact_key
 
 #: One slice, so that other tasks of the cluster start soon; and how long another worker leaves a slice alone.
 SLICE = timedelta(seconds=5)
@@ -51,6 +53,8 @@ SUSPICIOUS_SHARE, SUSPICIOUS_LEAST = 0.05, 5
 ORPHAN_AGE = timedelta(days=1)
 #: Orphans older than this are removed by a person's repair.
 ORPHAN_REMOVED_AGE = timedelta(days=30)
+#: Orphans that are removed between two looks at what is at work.
+REMOVED_AT_ONCE = 50
 FINDINGS_MOST = 1000
 
 
@@ -267,14 +271,30 @@ def _record_orphans(orphans: Sequence[ObjectFacts], *, now: datetime) -> None:
 
 
 def _remove_old(orphans: Sequence[ObjectFacts], store: ArtifactStore, *, now: datetime) -> None:
-    """Asked once more right before: a row may name it by now."""
-    old = [each.key for each in orphans if each.changed_at < now - ORPHAN_REMOVED_AGE]
-    for key in old:
-        if not named([key]):
+    """Asked once more right before: a row may name it by now, or a document at work may be about to adopt it.
+
+    `keeping.keep` adopts an object that holds its very bytes before the row is there, whatever the object's age, so
+    nothing in the folder of a document with an active job is removed. The order matters: who is at work is asked
+    first, so that one which is saved in between is named by its row. What begins only after both looks would have to
+    submit or read, download and adopt within the few statements that are left.
+    """
+    keys = iter([each.key for each in orphans if each.changed_at < now - ORPHAN_REMOVED_AGE])
+    while some := list(islice(keys, REMOVED_AT_ONCE)):
+        at_work = _folders_at_work(some)
+        free = [key for key in some if key.rpartition("/")[0] not in at_work]
+        for key in set(free) - named(free):
             try:
                 store.delete(key)
             except ValueError:
                 continue  # not a key of ours, so not ours to remove
+
+
+def _folders_at_work(keys: Sequence[str]) -> set[str]:
+    """Where documents with an active job keep their objects, in the workspaces of these keys."""
+    slugs = {key.partition("/")[0] for key in keys}
+    jobs = Job.objects.filter(state__in=ACTIVE_STATES, version__document__workspace__slug__in=slugs)
+    documents = jobs.values_list("version__document__workspace__slug", "version__document__business_id")
+    return {artifact_key(slug, business_id, 1).rpartition("/")[0] for slug, business_id in documents.iterator()}
 
 
 # --- places, leases, alerts ---

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import random
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -287,6 +290,45 @@ def test_a_file_that_hangs_or_crashes_the_library_is_bad_and_the_next_one_is_not
         assert problem in checker.check(tmp_path / name).problem
         checker._seconds = 30
         assert checker.check(tmp_path / "fine.pdf").pages == 1
+    finally:
+        checker.close()
+
+
+def test_a_child_that_a_thread_started_outlives_the_thread(tmp_path: Path) -> None:
+    checker = PdfChecker(seconds=30)
+    try:
+        starter = threading.Thread(target=checker.check, args=(CASES / "079-whole.pdf",))
+        starter.start()
+        starter.join()
+        child = checker._child
+        assert child is not None
+        assert checker.check(CASES / "079-whole.pdf") == PdfFacts(1)
+        assert checker._child is child
+    finally:
+        checker.close()
+
+
+def test_the_child_ends_with_its_input_and_by_its_alarm() -> None:
+    command = [sys.executable, "-I", str(pdfcheck.CHILD), "5"]
+    assert subprocess.run(command, input=b"", check=False, timeout=60).returncode == 0
+    folder = str(pdfcheck.CHILD.parent)
+    hangs = f"sys.path.append({folder!r}); import pdfcheck_child as c; c.look = lambda _path: time.sleep(600); c.main()"
+    command = [sys.executable, "-I", "-c", f"import sys, time; {hangs}", "1"]
+    done = subprocess.run(command, input=b'"endless.pdf"\n', check=False, timeout=60)
+    assert done.returncode == -signal.SIGALRM
+
+
+def test_a_file_whose_child_was_killed_from_outside_is_asked_of_a_fresh_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = tmp_path / "child.py"
+    mark = str(tmp_path / "died-once")
+    dies = f"import os\nif not os.path.exists({mark!r}):\n    open({mark!r}, 'w')\n    os._exit(9)\n"
+    child.write_text(dies + HANGING_CHILD)
+    monkeypatch.setattr(pdfcheck, "CHILD", child)
+    checker = PdfChecker(seconds=30)
+    try:
+        assert checker.check(tmp_path / "fine.pdf") == PdfFacts(1)
     finally:
         checker.close()
 

@@ -13,8 +13,8 @@ from batches.engine import storecheck, storerepair
 from batches.engine.storecheck import SliceReport
 from batches.models import Alert, Artifact, Batch, Job, StoreFinding, StoreSweep
 from batches.providers import errors
-from batches.storage import ObjectFacts, StoreUnavailable
-from tests.engine.simulated import Complete, Refuse
+from batches.storage import ObjectFacts, StoreUnavailable, artifact_key
+from tests.engine.simulated import Complete, Refuse, pdf
 from tests.scenarios.world import World
 
 NAMES = [f"INV-{number:02}" for number in range(10)]
@@ -265,6 +265,29 @@ def test_objects_that_no_row_names_are_reported_once_they_are_old(
     assert open_findings() == []
     objects(saved, is_deep=True)
     assert set(saved.states().values()) == {"saved"}
+
+
+def test_what_a_document_at_work_may_be_about_to_adopt_is_removed_only_when_it_is_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object of a write whose row was refused holds the very bytes that the document at work will store."""
+    key = artifact_key(world.workspace.slug, "INV-00", 1)
+    world.store.put(key, io.BytesIO(pdf("INV-00")))
+    iter_facts = world.store.iter_facts
+    long_ago = world.clock.now() - DAY * 31
+
+    def aged(after: str = "") -> Any:
+        return (ObjectFacts(each.key, each.byte_count, long_ago) for each in iter_facts(after))
+
+    monkeypatch.setattr(world.store, "iter_facts", aged)
+    world.provider.script("INV-00", download=[Refuse(errors.AnswerLost)] * 3)
+    world.hand_over("INV-00")
+    world.run_until(lambda: world.states()["INV-00"] == "rendered")
+    orphans(world, is_repair=True)
+    assert world.store.size(key) is not None
+    world.run_to_the_end()
+    world.assert_saved(["INV-00"])
+    assert key_of("INV-00") == key, "it was adopted"
 
 
 def test_a_large_input_a_large_body_and_a_manifest_are_named(saved: World) -> None:
