@@ -86,13 +86,14 @@ class Progress:
     """All that is derived for one batch.
 
     `in_progress_states` splits the counter in_progress by job state; `attention_count` are failed items that nobody
-    dismissed.
+    dismissed. `repeat_count` are those being submitted that nobody sends just now: they wait to be sent again.
     """
 
     state: BatchState = BatchState.COMPLETE
     counts: Counts = field(default_factory=Counts)
     in_progress_states: Mapping[str, int] = field(default_factory=dict)
     attention_count: int = 0
+    repeat_count: int = 0
 
     @property
     def needs_attention(self) -> bool:
@@ -145,26 +146,30 @@ def progress_of(batches: Iterable[Batch]) -> dict[int, Progress]:
     by_key = {batch.pk: batch for batch in batches}
     items = with_group(BatchItem.objects.filter(batch__in=list(by_key)))
     dismissed = ExpressionWrapper(Q(dismissed_at__isnull=False), output_field=BooleanField())
+    rests = Q(version__job__state=JobState.SUBMITTING, version__job__lease_owner__isnull=True)
+    repeats = ExpressionWrapper(rests, output_field=BooleanField())
     rows = (
-        items.annotate(is_dismissed=dismissed)
+        items.annotate(is_dismissed=dismissed, is_repeat=repeats)
         .order_by()
-        .values_list("batch_id", "group", "version__job__state", "is_dismissed")
+        .values_list("batch_id", "group", "version__job__state", "is_dismissed", "is_repeat")
         .annotate(count=Count("pk"))
     )
     groups: dict[int, dict[str, int]] = {key: dict.fromkeys(Group.values, 0) for key in by_key}
     moving: dict[int, dict[str, int]] = {key: {} for key in by_key}
-    attention = dict.fromkeys(by_key, 0)
-    for key, group, state, is_dismissed, count in rows:
+    attention, repeat = dict.fromkeys(by_key, 0), dict.fromkeys(by_key, 0)
+    for key, group, state, is_dismissed, is_repeat, count in rows:
         groups[key][group] += count
         if group == Group.IN_PROGRESS:
             moving[key][state] = moving[key].get(state, 0) + count
         if group == Group.FAILED and not is_dismissed:
             attention[key] += count
+        if group == Group.IN_PROGRESS and is_repeat:
+            repeat[key] += count
     answer = {}
     for key, batch in by_key.items():
         counts = Counts(**groups[key])
         state = batch_state(counts, is_paused=batch.paused_at is not None)
-        answer[key] = Progress(state, counts, moving[key], attention[key])
+        answer[key] = Progress(state, counts, moving[key], attention[key], repeat[key])
     return answer
 
 
@@ -285,6 +290,12 @@ def held_accounts(batch: Batch) -> QuerySet[ProviderAccount]:
     waiting = Job.objects.filter(account=OuterRef("pk"), state__in=states, version__items__batch=batch)
     held = ProviderAccount.objects.filter(Exists(waiting), health=AccountHealth.HELD)
     return held.defer(*ACCOUNT_SECRETS).order_by("pk")
+
+
+def waits_until(batch: Batch, progress: Progress, *, now: datetime) -> datetime | None:
+    """Until when the provider asked that nothing new be sent, while something of this batch waits for its turn."""
+    waiting = progress.in_progress_states.get(JobState.PENDING)
+    return asked_to_wait_until(batch.account, now=now) if waiting else None
 
 
 def asked_to_wait_until(account: ProviderAccount, *, now: datetime) -> datetime | None:

@@ -22,15 +22,13 @@ def status_sentence(
     """
     counts = progress.counts
     if progress.state == BatchState.RUNNING:
-        sentence = _running(batch, progress)
-        if waits_until is not None and progress.in_progress_states.get(JobState.PENDING):
+        sentence = _running(batch, progress, held)
+        if waits_until is not None and not held and progress.in_progress_states.get(JobState.PENDING):
             sentence += f" Waiting for the service until {waits_until:%H:%M:%S} UTC: it asked for a pause."
     elif progress.state == BatchState.PAUSED:
         sentence = f"Paused: {_wait(counts.held)} and nothing new is sent."
     elif progress.state == BatchState.HELD:
-        names = " and ".join(account.name for account in held) or batch.account.name
-        are = "are" if len(held) > 1 else "is"
-        sentence = f"Nothing is sent while {names} {are} held: {_wait(counts.held)}, nothing is lost."
+        sentence = f"Nothing is sent {_while_held(held or [batch.account])}: {_wait(counts.held)}, nothing is lost."
     elif progress.state == BatchState.COMPLETE:
         sentence = (
             f"All {wording.documents(counts.total)} are saved." if counts.total != 1 else "The document is saved."
@@ -48,9 +46,10 @@ def status_sentence(
 
 def _why_paused(batch: Batch, progress: Progress) -> str:
     """Why nothing new is sent, while something waits for it; nothing where nobody said why."""
-    if batch.paused_at is None or not progress.counts.held or not batch.pause_reason:
+    if batch.paused_at is None or not progress.counts.held:
         return ""
-    return f"It was paused because: {wording.sentence(batch.pause_reason)}"
+    because = f"It was paused because: {wording.sentence(batch.pause_reason)} " if batch.pause_reason else ""
+    return f"{because}When it may go on, resume it with: manage.py batch {batch.public_id} --resume."
 
 
 def attention_sentence(progress: Progress) -> str:
@@ -94,30 +93,42 @@ def text_alternative(progress: Progress) -> str:
     return f"{counts.saved:,} of {counts.total:,} saved{rest}"
 
 
-def _running(batch: Batch, progress: Progress) -> str:
+def _running(batch: Batch, progress: Progress, held: Sequence[ProviderAccount]) -> str:
     states = progress.in_progress_states
     waiting = states.get(JobState.PENDING, 0)
-    at_provider = states.get(JobState.SUBMITTING, 0) + states.get(JobState.ACCEPTED, 0)
+    sending = states.get(JobState.SUBMITTING, 0) - progress.repeat_count
+    at_provider = sending + states.get(JobState.ACCEPTED, 0)
     fetched = states.get(JobState.RENDERED, 0)
     parts = [f"{at_provider:,} at the provider"] if at_provider else []
     parts += [f"{fetched:,} being fetched"] if fetched else []
     turn = f"for {'its' if waiting == 1 else 'their'} turn"
     at_pace = wording.pace(interval_ms(batch.account))
-    if not parts:
-        sentence = f"Waiting {turn}: {wording.documents(waiting)}, {at_pace}."
-    else:
+    said = []
+    if held and (waiting or states.get(JobState.SUBMITTING) or progress.counts.held):
+        said.append(f"Nothing new is sent {_while_held(held)}; nothing is lost.")
+    if parts:
         parts += [f"{waiting:,} waiting {turn} at {at_pace}"] if waiting else []
-        sentence = f"{_doing(states)}: {', '.join(parts)}."
+        said.append(f"{_doing(states, sending)}: {', '.join(parts)}.")
+    elif waiting:
+        said.append(f"Waiting {turn}: {wording.documents(waiting)}, {at_pace}.")
+    if progress.repeat_count:
+        are = "is" if progress.repeat_count == 1 else "are"
+        said.append(f"{wording.documents(progress.repeat_count)} {are} sent again when the service answers.")
     if progress.counts.held:
-        sentence += f" {progress.counts.held:,} held."
-    return sentence
+        said.append(f"{progress.counts.held:,} held.")
+    return " ".join(said)
 
 
-def _doing(states: Mapping[str, int]) -> str:
+def _while_held(held: Sequence[ProviderAccount]) -> str:
+    names = " and ".join(account.name for account in held)
+    return f"while {names} {'are' if len(held) > 1 else 'is'} held"
+
+
+def _doing(states: Mapping[str, int], sending: int) -> str:
     """What the furthest-reaching work of a running batch is."""
     if states.get(JobState.ACCEPTED):
         return "Rendering"
-    return "Sending" if states.get(JobState.SUBMITTING) else "Fetching"
+    return "Sending" if sending else "Fetching"
 
 
 def _wait(count: int) -> str:

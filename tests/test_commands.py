@@ -18,7 +18,7 @@ from django.db import OperationalError
 
 from batches import tokens
 from batches.engine import audit, running
-from batches.models import ApiToken, AuditEntry, Batch, Job, JobState, Membership, ProviderAccount
+from batches.models import ApiToken, Artifact, AuditEntry, Batch, Job, JobState, Membership, ProviderAccount
 from tests.factories import (
     NOW,
     make_accepted_job,
@@ -338,6 +338,17 @@ def test_a_pause_or_cancel_without_a_reason_and_a_reason_for_nothing_are_refused
     assert Batch.objects.filter(paused_at=None, cancelled_at=None).exists()
 
 
+def test_batch_says_why_it_is_paused_and_how_many_have_a_notice(batch: Batch) -> None:
+    make_saved_job(batch=batch)
+    Artifact.objects.update(notice="small", notice_words="Much smaller than the others.")
+    make_job(batch=batch)
+    running.pause(batch.pk, reason="5 failed", by=audit.ENGINE, now=NOW)
+    lines = run("batch", batch.public_id)[1].splitlines()
+    assert lines[1] == "Paused: 2 documents: 1 saved, 1 held"
+    assert "It was paused because: 5 failed. When it may go on, resume it with: " in lines[2]
+    assert lines[3] == "1 document saved with a notice; `results` has it."
+
+
 def test_an_unknown_batch_is_refused() -> None:
     code, _, err = run("batch", "bat_nothing")
     assert code == 2
@@ -600,7 +611,9 @@ def test_batch_says_held_for_what_waits_on_a_held_account(batch: Batch) -> None:
     make_accepted_job(batch=batch, business_id="INV-2")
     ProviderAccount.objects.update(health="held", hold_reason="person", held_at=NOW, hold_words="month end")
     lines = run("batch", batch.public_id)[1].splitlines()
-    assert lines[2].endswith(" is held: month end. Resume the account when it may go on.")
+    assert lines[2].startswith("Nothing new is sent while ")
+    assert lines[2].endswith(" is held; nothing is lost. Rendering: 1 at the provider. 1 held.")
+    assert lines[3].endswith(" is held: month end. Resume the account when it may go on.")
     table = lines[lines.index("") + 1 :]
     assert table[0].startswith("row (from 0)  id")
     assert [line.split()[3] for line in table[1:]] == ["Held", "Rendering"]

@@ -165,6 +165,14 @@ def test_in_progress_is_split_by_what_the_jobs_do(batch: Batch) -> None:
     assert selectors.progress(batch).in_progress_states == {"pending": 2, "accepted": 1}
 
 
+def test_what_is_submitted_and_nobody_sends_just_now_waits_to_be_sent_again(batch: Batch) -> None:
+    make_job(batch=batch, state=JobState.SUBMITTING)
+    make_job(batch=batch, state=JobState.SUBMITTING, lease_owner="a", lease_until=NOW)
+    make_job(batch=batch)
+    progress = selectors.progress(batch)
+    assert (progress.in_progress_states[JobState.SUBMITTING], progress.repeat_count) == (2, 1)
+
+
 def test_the_json_of_a_batch_lists_every_item_in_manifest_order(batch: Batch) -> None:
     saved = make_saved_job(batch=batch, business_id="INV-9")
     make_job(batch=batch, state=JobState.FAILED, business_id="INV-1")

@@ -163,6 +163,13 @@ def batch_at(**account: object) -> Batch:
         (BatchState.CANCELLED, Counts(saved=1, cancelled=2), {}, 0, "Cancelled; 1 of 3 documents had been saved."),
         (BatchState.PAUSED, Counts(held=1), {}, 0, "Paused: 1 document waits and nothing new is sent."),
         (
+            BatchState.RUNNING,
+            Counts(in_progress=1),
+            {"submitting": 1},
+            0,
+            "Sending: 1 at the provider.",
+        ),
+        (
             BatchState.HELD,
             Counts(held=60),
             {},
@@ -184,13 +191,19 @@ def test_the_status_sentence(
             BatchState.PAUSED,
             Counts(held=2),
             {},
-            "Paused: 2 documents wait and nothing new is sent. It was paused because: 5 failed, the limit is 5.",
+            (
+                "Paused: 2 documents wait and nothing new is sent. It was paused because: 5 failed, the limit is 5. "
+                "When it may go on, resume it with: manage.py batch bat_1 --resume."
+            ),
         ),
         (
             BatchState.RUNNING,
             Counts(held=2, in_progress=1),
             {"accepted": 1},
-            "Rendering: 1 at the provider. 2 held. It was paused because: 5 failed, the limit is 5.",
+            (
+                "Rendering: 1 at the provider. 2 held. It was paused because: 5 failed, the limit is 5. "
+                "When it may go on, resume it with: manage.py batch bat_1 --resume."
+            ),
         ),
         (BatchState.COMPLETE, Counts(saved=2), {}, "All 2 documents are saved."),
     ],
@@ -199,8 +212,43 @@ def test_a_paused_batch_says_why_while_something_waits(
     state: BatchState, counts: Counts, states: dict[str, int], sentence: str
 ) -> None:
     batch = batch_at()
-    batch.paused_at, batch.pause_reason = NOW, "5 failed, the limit is 5"
+    batch.public_id, batch.paused_at, batch.pause_reason = "bat_1", NOW, "5 failed, the limit is 5"
     assert sentences.status_sentence(batch, Progress(state, counts, states)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("states", "repeats", "held", "sentence"),
+    [
+        (
+            {"submitting": 15},
+            15,
+            True,
+            (
+                "Nothing new is sent while Sandbox is held; nothing is lost. 15 documents are sent "
+                "again when the service answers."
+            ),
+        ),
+        (
+            {"submitting": 3, "accepted": 2},
+            1,
+            False,
+            "Rendering: 4 at the provider. 1 document is sent again when the service answers.",
+        ),
+        (
+            {"submitting": 1, "pending": 2},
+            1,
+            False,
+            "Waiting for their turn: 2 documents, one every 3 s. 1 document is sent again when the service answers.",
+        ),
+        ({"accepted": 2}, 0, True, "Rendering: 2 at the provider."),
+    ],
+)
+def test_a_running_batch_tells_of_a_hold_and_of_what_is_sent_again(
+    states: dict[str, int], repeats: int, held: bool, sentence: str
+) -> None:
+    batch = batch_at()
+    progress = Progress(BatchState.RUNNING, Counts(in_progress=sum(states.values())), states, repeat_count=repeats)
+    assert sentences.status_sentence(batch, progress, [batch.account] if held else []) == sentence
 
 
 def test_the_sentence_tells_the_pace_of_the_slowest_limit() -> None:

@@ -7,21 +7,28 @@ from collections.abc import Iterable, Sequence
 
 from django.core.management.base import OutputWrapper
 from django.db.models import Q
+from django.utils import timezone
 
-from batches import results, selectors, wording
+from batches import listings, results, selectors, sentences, wording
 from batches.models import Batch, BatchItem, JobState
 
 CELL_CHARACTERS = 60
 
 
 def write_batch(out: OutputWrapper, batch: Batch) -> None:
-    """The batch's counters, then one line per manifest row."""
+    """The batch's counters, what is going on in the page's words, then one line per manifest row."""
     progress = selectors.progress(batch)
     out.write(f"{batch.public_id}  {printable(batch.name)}")
     out.write(wording.BATCH_BADGES[progress.state].label + ": " + counters(progress.counts))
-    for account in selectors.held_accounts(batch) if progress.counts.held else ():
+    counts = progress.counts
+    held_accounts = list(selectors.held_accounts(batch)) if counts.held or counts.in_progress else []
+    waits_until = selectors.waits_until(batch, progress, now=timezone.now())
+    out.write(printable(sentences.status_sentence(batch, progress, held_accounts, waits_until=waits_until)))
+    for account in held_accounts:
         what = wording.HOLD_WHAT_TO_DO[account.hold_reason]
         out.write(f"Account {account.slug} is held: {printable(wording.sentence(account.hold_words))} {what}")
+    if noticed := listings.notices(batch).count if counts.saved else 0:
+        out.write(f"{wording.documents(noticed)} saved with a notice; `results` has it.")
     out.write("")
     held = _held_positions(batch) if progress.counts.held else frozenset()
     rows = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,7 +15,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from batches import listings, selectors, sentences, wording
-from batches.models import Batch, JobState
+from batches.models import Batch
 from batches.views import problems, rows
 from batches.views.access import SignedInRequest, batch_or_404
 from batches.wording import Group
@@ -188,9 +187,8 @@ def _batch_context(batch: Batch, *, group: str, cause: str, q: str) -> dict[str,
     held = list(selectors.held_accounts(batch)) if counts.held or counts.in_progress else []
     notices = listings.notices(batch) if counts.saved else listings.Notices()
     causes = listings.causes(batch) if progress.needs_attention else []
-    sentence = sentences.status_sentence(
-        batch, progress, held, waits_until=_waits_until(batch, progress, now=timezone.now())
-    )
+    waits_until = selectors.waits_until(batch, progress, now=timezone.now())
+    sentence = sentences.status_sentence(batch, progress, held, waits_until=waits_until)
     tabs = _tabs(batch, progress, group=group, q=q)
     current = next(tab for tab in tabs if tab.is_current)
     return {
@@ -219,11 +217,6 @@ def _batch_context(batch: Batch, *, group: str, cause: str, q: str) -> dict[str,
             causes, notices, [(account.pk, account.hold_reason, account.hold_words) for account in held]
         ),
     }
-
-
-def _waits_until(batch: Batch, progress: selectors.Progress, *, now: datetime) -> datetime | None:
-    is_sending = progress.in_progress_states.get(JobState.PENDING)
-    return selectors.asked_to_wait_until(batch.account, now=now) if is_sending else None
 
 
 def _tabs(batch: Batch, progress: selectors.Progress, *, group: str, q: str) -> list[Tab]:
