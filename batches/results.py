@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import F
+from django.db.models import BooleanField, ExpressionWrapper, F, Q
 
 from batches.filenames import Names, pdf_stem
 from batches.models import (
@@ -82,10 +82,11 @@ def rows_with_originals(batch: Batch) -> Iterator[tuple[dict[str, Any], dict[str
         after = items[-1].position
         jobs = [item.job_id for item in items]
         submissions = _submissions(jobs)
-        rendered = _rendered_at(jobs)
+        rendered, saved = _rendered_and_saved(jobs)
         for item in items:
             name = names.take(pdf_stem(item.business_id, item.number, item.wished_name))
-            yield _row(batch, item, submissions[item.job_id], rendered.get(item.job_id), name), item.original_row
+            times = (rendered.get(item.job_id), saved.get(item.job_id, item.stored_at))
+            yield _row(batch, item, submissions[item.job_id], times, name), item.original_row
 
 
 def _items(batch: Batch, *, after: int) -> Iterable[Any]:
@@ -102,6 +103,7 @@ def _items(batch: Batch, *, after: int) -> Iterable[Any]:
         "failure_words": "version__job__failure_words",
         "queued_at": "version__job__created_at",
         "account": "version__job__account__slug",
+        "stored_submission": "version__artifact__submission_id",
         "storage_key": "version__artifact__storage_key",
         "sha256": "version__artifact__sha256",
         "byte_count": "version__artifact__byte_count",
@@ -118,24 +120,44 @@ def _items(batch: Batch, *, after: int) -> Iterable[Any]:
 
 def _submissions(jobs: list[int]) -> Mapping[int, list[Any]]:
     found: dict[int, list[Any]] = defaultdict(list)
-    columns = ("job_id", "try_count", "provider_job_id", "first_sent_at", "accepted_at", "outcome")
+    columns = ("pk", "job_id", "try_count", "provider_job_id", "first_sent_at", "accepted_at", "outcome")
     sent = Submission.objects.filter(job__in=jobs).order_by("job_id", "sequence")
-    for submission in sent.values_list(*columns, named=True):
+    was_rendered = ExpressionWrapper(Q(result__isnull=False), BooleanField())
+    for submission in sent.annotate(was_rendered=was_rendered).values_list(*columns, "was_rendered", named=True):
         found[submission.job_id].append(submission)
     return found
 
 
-def _rendered_at(jobs: list[int]) -> Mapping[int, datetime]:
-    events = JobEvent.objects.filter(job__in=jobs, to_state=JobState.RENDERED).exclude(from_state=F("to_state"))
-    return dict(events.order_by("id").values_list("job_id", "at"))
+def _rendered_and_saved(jobs: list[int]) -> tuple[Mapping[int, datetime], Mapping[int, datetime]]:
+    """When each job was seen to be rendered, and when it was first saved.
+
+    A stored PDF that was lost is fetched again or put back: that renders nothing and makes neither time later.
+    """
+    rendered: dict[int, datetime] = {}
+    saved: dict[int, datetime] = {}
+    events = JobEvent.objects.filter(job__in=jobs, to_state__in=(JobState.RENDERED, JobState.SAVED))
+    moves = events.exclude(from_state=F("to_state")).order_by("id")
+    for job_id, from_state, to_state, at in moves.values_list("job_id", "from_state", "to_state", "at"):
+        if job_id in saved or from_state in (JobState.SAVED, JobState.EXPIRED):
+            continue
+        (saved if to_state == JobState.SAVED else rendered)[job_id] = at
+    return rendered, saved
 
 
 def _row(
-    batch: Batch, item: Any, submissions: list[Any], rendered_at: datetime | None, name: tuple[str, bool]
+    batch: Batch,
+    item: Any,
+    submissions: list[Any],
+    times: tuple[datetime | None, datetime | None],
+    name: tuple[str, bool],
 ) -> dict[str, Any]:
+    """One line; `times` are when it was rendered and when saved."""
+    rendered_at, saved_at = times
     is_cancelled = item.cancelled_at is not None
     is_stored = item.storage_key is not None and item.deleted_at is None and item.missing_at is None
     accepted = [submission for submission in submissions if submission.provider_job_id]
+    # The one whose PDF is stored, else the last.
+    accepted.sort(key=lambda submission: submission.pk == item.stored_submission)
     accepted_at = accepted[-1].accepted_at if accepted else None
     return {
         "batch_id": batch.public_id,
@@ -156,15 +178,15 @@ def _row(
         "pages": item.page_count if is_stored else None,
         "filename": name[0] if is_stored else None,
         "object_key": item.storage_key if is_stored else None,
-        "billed": _billed(item.state, submissions),
+        "billed": _billed(item, submissions),
         "cost": None,
         "queued_at": timestamp(item.queued_at),
         "submitted_at": timestamp(submissions[0].first_sent_at if submissions else None),
         "accepted_at": timestamp(accepted_at),
         "rendered_at": timestamp(rendered_at),
-        "saved_at": timestamp(item.stored_at),
+        "saved_at": timestamp(saved_at),
         "provider_seconds": _seconds(accepted_at, rendered_at),
-        "total_seconds": _seconds(item.queued_at, item.stored_at),
+        "total_seconds": _seconds(item.queued_at, saved_at),
         "flags": ";".join(_flags(item, submissions, is_renamed=name[1])) or None,
         "notice": item.notice or None if is_stored else None,
     }
@@ -178,12 +200,19 @@ def _reason(item: Any) -> str | None:
     return words or None
 
 
-def _billed(state: str, submissions: list[Any]) -> str:
-    """What our own record proves about the bill: `yes`, `no` or `unknown`. Receipts would know better."""
+def _billed(item: Any, submissions: list[Any]) -> str:
+    """What our own record proves about the bill: `yes`, `no` or `unknown`. Receipts would know better.
+
+    What was stored once was billed, whatever became of the file; so was what the provider said it had finished.
+    """
     outcomes = {submission.outcome for submission in submissions}
-    if state == JobState.SAVED or outcomes & {SubmissionOutcome.DELIVERED, SubmissionOutcome.SURPLUS}:
-        return "yes"
     never = {SubmissionOutcome.REFUSED, SubmissionOutcome.RENDER_FAILED}
+    if item.state == JobState.SAVED or item.storage_key is not None:
+        return "yes"
+    if outcomes & {SubmissionOutcome.DELIVERED, SubmissionOutcome.SURPLUS}:
+        return "yes"
+    if any(submission.was_rendered and submission.outcome not in never for submission in submissions):
+        return "yes"
     return "no" if outcomes <= never else "unknown"
 
 

@@ -52,6 +52,7 @@ class OpenSubmission:
     result: dict[str, Any] | None = field(repr=False)
     failed_at: datetime | None = None
     accepted_at: datetime | None = None
+    watch_until: datetime | None = None  # set once it was given up on
 
     def with_result(self, result: dict[str, Any]) -> OpenSubmission:
         return replace(self, result=result)
@@ -67,7 +68,7 @@ class Claim:
 
     `input_bytes` is the size of its input, `batch_size` how many items its batch has; `unfinished_at` when a status
     read last found it unfinished, and `observed` how long it took, once its end was seen: what durations are learned
-    from.
+    from. `lost_key` is where its PDF was stored, when it is fetched again because the store no longer has it.
     """
 
     job_id: int
@@ -92,6 +93,7 @@ class Claim:
     batch_size: int = 0
     unfinished_at: datetime | None = None
     observed: Sample | None = None
+    lost_key: str | None = None
 
     def moved(self, state: JobState, **changes: Any) -> Claim:
         return replace(self, state=state, **changes)
@@ -143,6 +145,8 @@ def claim_due(
                 "version__input_bytes",
                 "lead_batch_id",
                 "provider_status_at",
+                "version__artifact__storage_key",
+                "version__artifact__missing_at",
                 named=True,
             )
         )
@@ -259,4 +263,5 @@ def _claim(job: Any, submission: OpenSubmission | None, last_sequence: int, batc
         batch_id=job.lead_batch_id,
         batch_size=batch_size,
         unfinished_at=job.provider_status_at if job.state == JobState.ACCEPTED else None,
+        lost_key=job.version__artifact__storage_key if job.version__artifact__missing_at else None,
     )

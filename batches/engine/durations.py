@@ -94,8 +94,11 @@ def _row(change: Change, outcome: JobState) -> dict[str, Any]:
 
 
 def _outcome(change: Change) -> JobState | None:
-    """The state that the change ends its submission in; None when it ends none."""
-    if change.move is None or change.claim.submission is None:
+    """The state that the change ends its submission in; None when it ends none.
+
+    One whose stored PDF was lost had ended before: how long a repair takes says nothing of the provider.
+    """
+    if change.move is None or change.claim.submission is None or change.claim.lost_key is not None:
         return None
     if change.move.to_state in ENDS:
         return change.move.to_state
@@ -104,12 +107,14 @@ def _outcome(change: Change) -> JobState | None:
 
 
 def _observed(change: Change) -> Sample | None:
-    """How long it took there; None when no end was seen there."""
+    """How long it took there; None when no end was seen there, or only by the late watch, minutes after it."""
     claim, move = change.claim, change.move
     assert claim.submission is not None
     assert move is not None
     accepted_at = claim.submission.accepted_at
     if accepted_at is None or move.to_state in (JobState.DEADLINE_EXCEEDED, JobState.UNKNOWN):
+        return None
+    if claim.submission.watch_until is not None:
         return None
     if claim.state is JobState.ACCEPTED:  # this very read saw the end
         return observe(claim.input_bytes, accepted_at, claim.unfinished_at, change.at)

@@ -68,6 +68,16 @@ def test_a_class_with_too_few_falls_back_to_all_sizes() -> None:
 
 
 @pytest.mark.django_db
+def test_a_success_that_only_the_late_watch_saw_suggests_no_longer_deadline() -> None:
+    account = factories.make_account()
+    fill(account, [5.0] * 60)
+    fill(account, [322.0])
+    Duration.objects.filter(total_seconds=322.0).update(remote_seconds=None)
+    assert deadlines.suggestions(account.pk)[None].seconds == 120
+    assert [row.count for row in deadlines.table(account.pk)] == [61]
+
+
+@pytest.mark.django_db
 def test_the_command_shows_the_table_and_the_suggestion() -> None:
     account = factories.make_account(slug="invoices")
     fill(account, [2.0] * 60)

@@ -11,9 +11,9 @@ from decimal import Decimal
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import collection, health, latewatch, slots, work
+from batches.engine import collection, durations, health, latewatch, slots, work
 from batches.engine.blocks import Blocks
-from batches.models import ACTIVE_STATES, Alert, Artifact, HoldReason, Job, Lane, Submission
+from batches.models import ACTIVE_STATES, Alert, Artifact, Duration, HoldReason, Job, Lane, Submission
 from batches.providers import errors
 from batches.selectors import in_flight_count
 from tests import factories
@@ -48,6 +48,16 @@ def test_a_job_that_finishes_after_its_deadline_is_saved_and_its_alert_closes(wo
     assert (row.outcome, row.watch_at) == ("delivered", None)
     assert "finished_late" in world.reasons("INV-1")
     assert len(world.provider.arrivals) == 1
+
+
+def test_a_late_success_is_recorded_and_neither_polls_nor_deadlines_learn_from_it(world: World) -> None:
+    given_up(world)
+    world.provider.script("INV-1", status=[Complete()])
+    world.clock.advance(FIRST)
+    world.run_until(lambda: world.states() == {"INV-1": "saved"}, within=3600)
+    rows = list(Duration.objects.order_by("pk").values_list("outcome", "remote_seconds"))
+    assert rows == [("deadline_exceeded", None), ("saved", None)]
+    assert durations.latest(world.account.pk) == []
 
 
 def test_a_due_watch_wants_a_pump_although_nothing_else_is_due(world: World) -> None:

@@ -11,7 +11,7 @@ import pytest
 from batches import results, selectors
 from batches.engine import storecheck, storerepair
 from batches.engine.storecheck import SliceReport
-from batches.models import Alert, Artifact, Batch, Job, StoreFinding, StoreSweep
+from batches.models import Alert, Artifact, Batch, Duration, Job, StoreFinding, StoreSweep
 from batches.providers import errors
 from batches.storage import ObjectFacts, StoreUnavailable, artifact_key
 from tests.engine.simulated import Complete, Refuse, pdf
@@ -141,6 +141,48 @@ def test_a_lost_pdf_whose_link_turns_out_dead_expires_and_nothing_is_rendered_ag
     world.run_to_the_end()
     assert world.states() == {"INV-00": "expired"}
     assert len(world.provider.arrivals) == 1
+
+
+TIMES = ("provider_job_id", "accepted_at", "rendered_at", "saved_at", "provider_seconds", "total_seconds", "billed")
+
+
+def times_of(name: str) -> dict[str, Any]:
+    (row,) = [row for row in results.rows(Batch.objects.get()) if row["id"] == name]
+    assert row["rendered_at"]
+    return {column: row[column] for column in TIMES}
+
+
+def test_a_repair_leaves_the_times_and_the_bill_of_the_rendering_as_they_were(saved: World) -> None:
+    before, learned = times_of("INV-03"), list(Duration.objects.order_by("pk").values())
+    assert before["billed"] == "yes"
+    saved.clock.advance(300)
+    saved.store.delete(key_of("INV-03"))
+    objects(saved)
+    assert times_of("INV-03") == before, "while it is fetched again"
+    saved.run_to_the_end()
+    saved.assert_saved(NAMES)
+    assert times_of("INV-03") == before
+    assert list(Duration.objects.order_by("pk").values()) == learned, "a repair teaches nothing"
+
+
+def test_a_repair_that_finds_the_file_gone_leaves_times_bill_and_durations_too(world: World) -> None:
+    world.hand_over("INV-00")
+    world.run_to_the_end()
+    before, key = times_of("INV-00"), key_of("INV-00")
+    with world.store.open(key) as stream:
+        content = stream.read()
+    world.clock.advance(300)
+    world.provider.script("INV-00", status=[Refuse(errors.NotFound)], download=[Refuse(errors.NotFound)])
+    world.store.delete(key)
+    objects(world)
+    world.run_to_the_end()
+    assert world.states() == {"INV-00": "expired"}
+    assert times_of("INV-00") == before
+    world.store.put(key, io.BytesIO(content))
+    objects(world)
+    world.assert_saved(["INV-00"])
+    assert times_of("INV-00") == before
+    assert [row.outcome for row in Duration.objects.all()] == ["saved"]
 
 
 def test_what_retention_deleted_is_not_missing(saved: World) -> None:
