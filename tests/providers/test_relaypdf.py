@@ -26,7 +26,7 @@ from batches.providers.errors import (
     Unauthorized,
 )
 from batches.providers.relaypdf import RelayPDF
-from batches.providers.relaypdf_answers import refusal_kind
+from batches.providers.relaypdf_answers import refusal_kind, result_in
 from tests.providers.conformance import CASES, open_gate
 from tests.providers.relaypdf_double import API_KEY, Job, RelayPDFDouble
 
@@ -534,3 +534,8 @@ def test_an_answer_that_quotes_everything_back_is_kept_without_secrets(
     assert "Zk81" not in repr(told[1:4])
     assert "/v1/files/pdf_Zk81" not in repr(told)
     assert "Lindqvist" not in told[0]
+
+
+@pytest.mark.parametrize("url", ["https://files.test/7\0", "https://files.test/\r7", "https://files.test/\ud83d", 7])
+def test_what_is_no_address_is_dropped_and_the_id_finds_the_file(url: object) -> None:
+    assert result_in({"url": url}, "7").url == ""
