@@ -18,7 +18,7 @@ from django.db.models import Exists, F, OuterRef, Q
 
 from batches import manifests, queue
 from batches.conf import ENGINE
-from batches.engine import audit, bulk, keys, stopping, transitions, turns
+from batches.engine import audit, bulk, keys, stopping, transitions, turns, waiting
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.engine.errors import IntakeRefused
@@ -53,6 +53,8 @@ class Check:
     plan: Plan
     workspace: Workspace
     account: ProviderAccount
+    waiting: tuple[dict[str, Any], ...] = ()
+    """The notices of `waiting.notices`."""
 
     @property
     def ok(self) -> bool:
@@ -60,7 +62,8 @@ class Check:
 
     def report(self) -> dict[str, Any]:
         """The validation answer: counts per outcome, errors and warnings grouped by code, notices."""
-        return self.manifest.report(self.plan)
+        report = self.manifest.report(self.plan)
+        return report | {"notices": [*report["notices"], *self.waiting]}
 
 
 def check(source: ManifestSource, *, workspace: Workspace, account: ProviderAccount, on_conflict: str) -> Check:
@@ -68,7 +71,7 @@ def check(source: ManifestSource, *, workspace: Workspace, account: ProviderAcco
     manifest = manifests.read(source)
     existing = existing_documents(workspace, account, [row.business_id for row in manifest.rows])
     plan = manifests.plan(manifest, existing, OnConflict(on_conflict), account_slug=account.slug)
-    return Check(manifest, plan, workspace, account)
+    return Check(manifest, plan, workspace, account, waiting.notices(workspace, plan))
 
 
 def existing_documents(

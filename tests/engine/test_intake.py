@@ -650,6 +650,27 @@ def test_a_waiting_document_of_a_stopped_batch_takes_the_turns_of_the_one_that_a
     assert leads == {"INV-1": third.pk, "INV-2": first.pk}
 
 
+def test_a_check_says_which_documents_wait_in_a_paused_batch_and_would_be_sent(
+    workspace: Workspace, account: ProviderAccount, store: DiskStore
+) -> None:
+    def said() -> list[tuple[str, list[int], bool]]:
+        told = check(rows("INV-0", "INV-1", "INV-2"), workspace, account).report()["notices"]
+        return [(notice["message"], notice["rows"], notice["needs_confirmation"]) for notice in told]
+
+    first = start(check(rows("INV-1", "INV-2", "INV-3"), workspace, account), store)
+    assert said() == []
+    by = audit.By(None, "a test", "here")
+    running.pause(first.pk, reason="Wrong prices.", by=by, now=NOW)
+    words = "also wait in a batch that is paused (March); starting this one sends them."
+    assert said() == [(f"2 documents {words}", [1, 2], False)]
+    second = start(check(rows("INV-2"), workspace, account), store, creation_key="second")
+    alone = "1 document also waits in a batch that is paused (March); starting this one sends it."
+    assert said() == [(alone, [1], False)], "the other one is on its way"
+    assert second.report["notices"][0]["message"] == alone
+    running.resume(first.pk, reason="", by=by, now=NOW)
+    assert said() == []
+
+
 def test_a_document_that_was_cancelled_after_the_check_is_sent_all_the_same(
     workspace: Workspace, account: ProviderAccount, store: DiskStore
 ) -> None:
