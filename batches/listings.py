@@ -239,7 +239,7 @@ class Cause:
 
     @property
     def title(self) -> str:
-        return wording.FAILURE_LABELS[self.failure_class]
+        return wording.failure_label(self.failure_class, self.code)
 
     @property
     def key(self) -> str:
@@ -248,7 +248,7 @@ class Cause:
 
     @property
     def what_to_do(self) -> str:
-        return wording.WHAT_TO_DO[self.failure_class]
+        return wording.what_to_do(self.failure_class, self.code)
 
     @property
     def more_count(self) -> int:

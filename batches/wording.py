@@ -66,7 +66,9 @@ JOB_BADGES: Mapping[str, Badge] = {
     JobState.DEADLINE_EXCEEDED: Badge(
         "Deadline passed", "failed", "We stopped waiting and look further apart; a late result is still saved."
     ),
-    JobState.EXPIRED: Badge("Expired at the provider", "failed", "Rendered, but the file was gone before we had it."),
+    JobState.EXPIRED: Badge(
+        "Expired at the provider", "failed", "Rendered, but neither the provider nor we have the file."
+    ),
     JobState.CANCELLED: GROUP_BADGES[Group.CANCELLED],
 }
 
@@ -134,6 +136,25 @@ WHAT_TO_DO: Mapping[str, str] = {
 
 #: What a failure class is called.
 FAILURE_LABELS: Mapping[str, str] = dict(FailureClass.choices)
+
+#: The code, of ours, of what was saved once: the store lost its file, and the provider no longer has it.
+OBJECT_LOST = "object_lost"
+_LOST_WHAT_TO_DO = (
+    "It was saved, and its file was lost from our store since. Put the file back from a backup under the same key; "
+    "`manage.py check_store` finds it there and the document is saved again. Where there is no backup: "
+    f"{_RENDER_AGAIN[0].lower()}{_RENDER_AGAIN[1:]}; that is billed in addition."
+)
+
+
+def failure_label(failure_class: str, code: str) -> str:
+    """What it is called that a job failed so; empty where it did not."""
+    return "Stored file lost" if code == OBJECT_LOST else FAILURE_LABELS.get(failure_class, "")
+
+
+def what_to_do(failure_class: str, code: str) -> str:
+    """What a person can do about it; empty where there is nothing."""
+    return _LOST_WHAT_TO_DO if code == OBJECT_LOST else WHAT_TO_DO.get(failure_class, "")
+
 
 #: Why a request brought nothing, by the class of `providers/errors.py` that an exchange keeps.
 ERROR_WORDS: Mapping[str, str] = {

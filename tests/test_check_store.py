@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from datetime import timedelta
 from typing import Any
@@ -42,8 +43,11 @@ def test_a_store_in_order_exits_0_and_says_what_was_looked_at(tmp_path: Any) -> 
     saved_with_file(tmp_path, 3)
     code, out, _ = run("check_store", "--deep")
     assert code == 0
-    assert "3 stored PDFs looked at" in out
+    assert "3 stored PDFs looked at, 3 objects listed." in out
     assert "Nothing is open." in out
+    open_store(settings.STORAGE_URL).put("default/manifests/a.json", io.BytesIO(b"[]"))
+    code, out, _ = run("check_store")
+    assert "4 objects listed (1 of them manifests, inputs, requests" in out
     code, out, _ = run("check_store", "--json")
     assert (code, json.loads(out)["objects"]) == (0, 3)
 
@@ -55,6 +59,7 @@ def test_what_is_missing_is_listed_and_exits_3(tmp_path: Any) -> None:
     assert code == 3
     assert "missing" in out
     assert "INV-01" in out
+    assert "1 is being fetched again from the provider." in out
     code, out, _ = run("check_store", "--json")
     facts = json.loads(out)
     assert (code, facts["open"]["missing"], facts["trouble"]) == (3, 1, None)

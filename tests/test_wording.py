@@ -265,6 +265,14 @@ def test_words_of_a_person_end_in_a_full_stop(text: str, ended: str) -> None:
     assert wording.sentence(text) == ended
 
 
+def test_a_stored_file_that_was_lost_is_told_apart_from_one_that_never_came() -> None:
+    lost = ("expired", wording.OBJECT_LOST)
+    assert wording.failure_label(*lost) != wording.failure_label("expired", "")
+    assert "backup" in wording.what_to_do(*lost)
+    assert "before we had it" in wording.what_to_do("expired", "")
+    assert wording.what_to_do("", "") == wording.failure_label("", "") == ""
+
+
 def test_advice_promises_nothing_that_does_not_exist() -> None:
     texts = [*wording.WHAT_TO_DO.values(), *(badge.meaning for badge in wording.JOB_BADGES.values())]
     for word in ("retry", "regenerate", "check again", "reconcile", "late answer", "dismiss"):

@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from batches import wording
 from batches.conf import ENGINE
-from batches.engine import keeping, links, polling, retries
+from batches.engine import keeping, links, polling, retries, storerepair
 from batches.engine.changes import AccountEffect, ArtifactFacts, Change, moving
 from batches.engine.claims import Claim
 from batches.engine.pdfcheck import PdfChecker
@@ -251,7 +252,7 @@ def judge_not_collected(claim: Claim, missed: NotCollected, *, now: datetime, rn
         return _unfinished(change, missed, fetches, now=now, rng=rng)
     if missed.kind == "gone":
         words = f"{missed.words} The provider's job id is kept, and nothing was submitted again."
-        return _ending(change, JobState.EXPIRED, FailureClass.EXPIRED, words, fetches)
+        return _expired(change, words, fetches)
     if missed.kind == "bad_output" and fetches >= ENGINE.bad_output_fetches:
         words = f"Fetched {fetches} times, and each time it was no usable PDF. {missed.words}"
         return _ending(change, JobState.FAILED, FailureClass.BAD_OUTPUT, words, fetches)
@@ -259,8 +260,7 @@ def judge_not_collected(claim: Claim, missed: NotCollected, *, now: datetime, rn
     if missed.kind != "bad_output":
         fetches = claim.fetch_count  # the file was never judged; waiting is not failing
         if now >= dies_at:
-            words = f"The file could not be fetched while its link lived. {missed.words}"
-            return _ending(change, JobState.EXPIRED, FailureClass.EXPIRED, words, fetches)
+            return _expired(change, f"The file could not be fetched while its link lived. {missed.words}", fetches)
     # A store that is full, or a provider that is away for a while, is not asked every second.
     patient = missed.kind == "store" or (now - claim.state_changed_at).total_seconds() > 60
     tries = fetches + (5 if patient else 1)
@@ -311,10 +311,20 @@ def _learned(outcome: Collected | NotCollected) -> dict[str, Any]:
     return {"result": outcome.result} if outcome.result else {}
 
 
-def _ending(change: Change, to_state: JobState, failure_class: FailureClass, words: str, fetches: int) -> Change:
+def _expired(change: Change, words: str, fetches: int) -> Change:
+    """The provider's file is gone. One that was saved once may still lie in a backup, and its key says where to."""
+    if change.claim.lost_key is None:
+        return _ending(change, JobState.EXPIRED, FailureClass.EXPIRED, words, fetches)
+    lost = storerepair.lost_words(change.claim.lost_key)
+    return _ending(change, JobState.EXPIRED, FailureClass.EXPIRED, lost, fetches, code=wording.OBJECT_LOST)
+
+
+def _ending(
+    change: Change, to_state: JobState, failure_class: FailureClass, words: str, fetches: int, *, code: str = ""
+) -> Change:
     fields: dict[str, Any] = {
         "failure_class": failure_class,
-        "failure_code": "",
+        "failure_code": code,
         "failure_words": words,
         "fetch_count": fetches,
     }

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 
-from django.db.models import Count, Q
+from django.db.models import Case, Count, Q, When
 
 from batches.engine import alerts, storerepair
 from batches.engine.clock import Clock
@@ -29,6 +29,7 @@ from batches.models import (
     DocumentVersion,
     FindingKind,
     Job,
+    JobState,
     StoreFinding,
     StoreSweep,
     Submission,
@@ -56,6 +57,8 @@ ORPHAN_REMOVED_AGE = timedelta(days=30)
 #: Orphans that are removed between two looks at what is at work.
 REMOVED_AT_ONCE = 50
 FINDINGS_MOST = 1000
+#: Documents that the alert names.
+NAMED_MOST = 3
 
 
 @dataclass(frozen=True)
@@ -63,13 +66,14 @@ class SliceReport:
     """What one slice did.
 
     `is_busy`: another worker has it, or no round is due. `trouble` says why it stopped: the store is away, or too much
-    is amiss at once.
+    is amiss at once. `others` counts listed objects that are no PDFs: manifests, inputs, requests, what was kept aside.
     """
 
     looked_at: int = 0
     missing: int = 0
     damaged: int = 0
     orphaned: int = 0
+    others: int = 0
     is_round_over: bool = False
     is_busy: bool = False
     trouble: str = ""
@@ -84,6 +88,7 @@ class _Slice:
     clock: Clock
     ends_at: datetime
     looked_at: int = 0
+    others: int = 0
     amiss: list[Amiss] = field(default_factory=list)
 
     def is_over(self) -> bool:
@@ -224,6 +229,7 @@ def _look_at_listing(work: _Slice, orphans: list[ObjectFacts]) -> bool:
         known = named([each.key for each in old])
         orphans += [each for each in old if each.key not in known]
         work.looked_at += len(objects)
+        work.others += sum(_form(each.key) != "artifact" or ".damaged-" in each.key for each in objects)
         work.sweep.position = objects[-1].key
         if work.is_over():
             return len(objects) < KEYS_AT_ONCE
@@ -237,9 +243,7 @@ def named(keys: Sequence[str]) -> set[str]:
     """
     by_form: dict[str, list[str]] = {"input": [], "request": [], "manifest": [], "artifact": []}
     for key in keys:
-        name = key.rpartition("/")[2]
-        form = "manifest" if "/manifests/" in key else name.partition("-")[0]
-        by_form[form if form in by_form else "artifact"].append(key)
+        by_form[_form(key)].append(key)
     artifacts = Artifact.objects.filter(storage_key__in=by_form["artifact"], local_deleted_at=None)
     known = set(artifacts.values_list("storage_key", flat=True))
     if inputs := by_form["input"]:
@@ -251,6 +255,14 @@ def named(keys: Sequence[str]) -> set[str]:
     if manifests := by_form["manifest"]:
         known |= set(Batch.objects.filter(manifest_key__in=manifests).values_list("manifest_key", flat=True))
     return known
+
+
+def _form(key: str) -> str:
+    """What kind of object a key is for: input, request, manifest, else artifact."""
+    if "/manifests/" in key:
+        return "manifest"
+    name = key.rpartition("/")[2].partition("-")[0]
+    return name if name in ("input", "request") else "artifact"
 
 
 def _record_orphans(orphans: Sequence[ObjectFacts], *, now: datetime) -> None:
@@ -353,6 +365,7 @@ def _report(work: _Slice, is_round_over: bool) -> SliceReport:
         looked_at=work.looked_at,
         missing=kinds.count(FindingKind.MISSING),
         damaged=kinds.count(FindingKind.DAMAGED),
+        others=work.others,
         is_round_over=is_round_over,
     )
 
@@ -365,10 +378,22 @@ def tell(*, now: datetime) -> None:
     parts = [f"{counts[kind]:,} {kind.label.lower()}" for kind in FindingKind if counts.get(kind)]
     if parts:
         sentences.append(
-            f"Objects in the store that are not as the rows say: {', '.join(parts)}. What the provider still has is "
-            "fetched again by itself. The admin lists each under “Store findings”; `manage.py check_store` looks again."
+            f"Objects in the store that are not as the rows say: {', '.join(parts)}.{_named()} What the provider still "
+            "has is fetched again by itself. The admin lists each under “Store findings”; `manage.py check_store` "
+            "looks again."
         )
     if sentences:
         alerts.tell(AlertKind.STORE, alerts.STORE_OBJECTS, " ".join(sentences), now=now)
     else:
         alerts.close(AlertKind.STORE, alerts.STORE_OBJECTS, now=now)
+
+
+def _named() -> str:
+    """The first few documents and what happens to each, what waits for a person before the rest."""
+    found = StoreFinding.objects.filter(resolved_at=None, artifact__isnull=False)
+    by_need = Case(When(artifact__version__job__state=JobState.EXPIRED, then=0), default=1)
+    about = found.select_related("artifact__version__document", "artifact__version__job").order_by(by_need, "pk")
+    names = [
+        f"{each.artifact.version} ({storerepair.what_follows(each)})" for each in about[:NAMED_MOST] if each.artifact
+    ]
+    return f" They are, or begin with: {'; '.join(names)}." if names else ""

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import transaction
 
+from batches import wording
 from batches.engine import keeping, links, transitions
 from batches.engine.transitions import Move
 from batches.models import (
@@ -101,12 +102,30 @@ def _to_rendered(job: Job, amiss: Amiss, *, now: datetime) -> Move:
     return Move(job.pk, job.fencing_token, JobState.SAVED, JobState.RENDERED, "object_lost", words, fields=fields)
 
 
-def _to_expired(job: Job, amiss: Amiss) -> Move:
-    words = (
-        f"{_what(amiss)} The provider's copy is gone by now. Put {amiss.artifact.storage_key} back from a backup: the "
-        "next check of the store finds it there, and the document is saved again. Nothing was submitted again."
+def lost_words(key: str, kind: FindingKind = FindingKind.MISSING) -> str:
+    """Why a document that was saved counts as failed: neither the store has its PDF at `key`, nor the provider."""
+    state = "is missing from the store" if kind is FindingKind.MISSING else "was damaged in the store"
+    return (
+        f"Its stored PDF ({key}) {state}, and the provider no longer has it. Put the file back from a backup under "
+        "the same key and run `manage.py check_store`: the document is saved again then. Nothing was submitted again."
     )
-    fields = {"failure_class": FailureClass.EXPIRED, "failure_code": "", "failure_words": words}
+
+
+def what_follows(finding: StoreFinding) -> str:
+    """What happens to the document of an open finding, as a clause; needs its artifact, version and job."""
+    if finding.artifact is None:
+        return "named by no row"
+    state = finding.artifact.version.job.state
+    if state == JobState.EXPIRED:
+        return f"to be put back from a backup as {finding.storage_key}"
+    if state == JobState.SAVED:
+        return "looked at again by the next check"
+    return "being fetched again from the provider"
+
+
+def _to_expired(job: Job, amiss: Amiss) -> Move:
+    words = lost_words(amiss.artifact.storage_key, amiss.kind)
+    fields = {"failure_class": FailureClass.EXPIRED, "failure_code": wording.OBJECT_LOST, "failure_words": words}
     return Move(job.pk, job.fencing_token, JobState.SAVED, JobState.EXPIRED, "object_lost", words, fields=fields)
 
 

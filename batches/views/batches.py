@@ -133,7 +133,7 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
         "next": _with(path, **shown, after=page.after) if page.after else "",
     }
     context |= {
-        "cause_label": wording.FAILURE_LABELS.get(cause.partition(":")[0], ""),
+        "cause_label": wording.failure_label(cause.partition(":")[0], cause.partition(":")[2]),
         "conflict_words": batch.get_on_conflict_display(),
         "last_position": page.rows[-1].position if page.rows else None,
         "plan_words": problems.plan_words(batch.report.get("summary", {})),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from batches import results, selectors
+from batches import listings, results, selectors
 from batches.engine import storecheck, storerepair
 from batches.engine.storecheck import SliceReport
 from batches.models import Alert, Artifact, Batch, Duration, Job, StoreFinding, StoreSweep
@@ -119,7 +119,13 @@ def test_a_missing_pdf_that_the_provider_has_no_more_expires_with_what_to_do(wor
     objects(world)
     job = world.job("INV-00")
     assert (job.state, job.failure_class) == ("expired", "expired")
-    assert f"Put {key} back from a backup" in job.failure_words
+    assert f"Its stored PDF ({key}) is missing from the store" in job.failure_words
+    assert "Put the file back from a backup" in job.failure_words
+    (alert,) = Alert.objects.filter(closed_at=None)
+    assert f"INV-00 v1 (to be put back from a backup as {key})" in alert.words
+    (cause,) = listings.causes(Batch.objects.get())
+    assert cause.title == "Stored file lost"
+    assert "It was saved" in cause.what_to_do
     assert len(world.provider.arrivals) == 1
     # A person puts it back; something else first.
     world.store.put(key, io.BytesIO(b"%PDF-1.4 something else"))
@@ -138,9 +144,20 @@ def test_a_lost_pdf_whose_link_turns_out_dead_expires_and_nothing_is_rendered_ag
     world.provider.script("INV-00", status=[Refuse(errors.NotFound)], download=[Refuse(errors.NotFound)])
     world.store.delete(key_of("INV-00"))
     objects(world)
+    (alert,) = Alert.objects.filter(closed_at=None)
+    assert "INV-00 v1 (being fetched again from the provider)" in alert.words
     world.run_to_the_end()
     assert world.states() == {"INV-00": "expired"}
     assert len(world.provider.arrivals) == 1
+    key = key_of("INV-00")
+    job = world.job("INV-00")
+    assert job.failure_words.startswith(f"Its stored PDF ({key}) is missing from the store, and the provider no longer")
+    assert "check_store" in job.failure_words
+    (row,) = results.rows(Batch.objects.get())
+    assert key in row["reason"]
+    objects(world)
+    alert.refresh_from_db()
+    assert f"INV-00 v1 (to be put back from a backup as {key})" in alert.words, "renewed"
 
 
 TIMES = ("provider_job_id", "accepted_at", "rendered_at", "saved_at", "provider_seconds", "total_seconds", "billed")

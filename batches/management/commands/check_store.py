@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from batches import results
-from batches.engine import audit, storecheck
+from batches.engine import audit, storecheck, storerepair
 from batches.engine.clock import SystemClock
 from batches.engine.storecheck import SliceReport
 from batches.management import choosing, tables
@@ -53,9 +54,11 @@ class Command(DatabaseCommand):
         objects = _round(check_objects, store, SweepKind.OBJECTS)
         orphans = _round(check_orphans, store, SweepKind.ORPHANS)
         found = StoreFinding.objects.filter(resolved_at=None).order_by("kind", "storage_key")
+        found = found.select_related("artifact__version__document", "artifact__version__job")
         facts = {
             "objects": objects.looked_at,
             "listed": orphans.looked_at,
+            "listed_others": orphans.others,
             "open": {kind.value: found.filter(kind=kind).count() for kind in FindingKind},
             "trouble": " ".join(filter(None, (objects.trouble, orphans.trouble))) or None,
             "findings": [_finding(each) for each in found[:FINDINGS_SHOWN]],
@@ -70,13 +73,17 @@ class Command(DatabaseCommand):
             raise SystemExit(3)
 
     def _write(self, facts: dict[str, Any]) -> None:
-        self.stdout.write(f"{facts['objects']:,} stored PDFs looked at, {facts['listed']:,} objects listed.")
+        others = f" ({facts['listed_others']:,} of them manifests, inputs, requests or damaged PDFs kept aside)"
+        listed = f"{facts['listed']:,} objects listed{others if facts['listed_others'] else ''}"
+        self.stdout.write(f"{facts['objects']:,} stored PDFs looked at, {listed}.")
         if facts["trouble"]:
             self.stdout.write(facts["trouble"])
         if not facts["findings"]:
             self.stdout.write("Nothing is open.")
             return
         self.stdout.write(", ".join(f"{count:,} {kind}" for kind, count in facts["open"].items()))
+        for line in _happening(facts["findings"]):
+            self.stdout.write(line)
         rows = [(each["kind"], each["key"], each["document"] or "", each["words"]) for each in facts["findings"]]
         tables.write(self.stdout, ("kind", "key", "document", "what"), rows)
         if sum(facts["open"].values()) > len(rows):
@@ -87,14 +94,15 @@ def _round(check: Callable[..., SliceReport], store: ArtifactStore, kind: SweepK
     """Slice after slice from the first key to the last. Raises a refusal while another worker is in one."""
     storecheck.begin_anew(kind)
     clock, owner = SystemClock(), f"{socket.gethostname()[:30]}:{os.getpid()}:command"
-    looked_at = 0
+    looked_at = others = 0
     while True:
         report = check(store, clock, owner=owner)
         if report.is_busy:
             raise choosing.refusal("The store is being checked by another process just now; try again in a minute.")
         looked_at += report.looked_at
+        others += report.others
         if report.is_round_over or report.trouble:
-            return replace(report, looked_at=looked_at)
+            return replace(report, looked_at=looked_at, others=others)
 
 
 def _finding(finding: StoreFinding) -> dict[str, Any]:
@@ -105,8 +113,16 @@ def _finding(finding: StoreFinding) -> dict[str, Any]:
         "document": str(version) if version else None,
         "bytes": finding.byte_count,
         "words": finding.words,
+        "what_follows": storerepair.what_follows(finding),
         "found_at": results.timestamp(finding.found_at),
     }
+
+
+def _happening(findings: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What happens to the documents, counted; a key to put back stands on a line of its own."""
+    about = Counter(each["what_follows"] for each in findings if each["document"])
+    for what, count in about.items():
+        yield f"{count:,} {'is' if count == 1 else 'are'} {what}."
 
 
 def _record_repair() -> None:
