@@ -290,7 +290,7 @@ def _unfinished(change: Change, missed: NotCollected, fetches: int, *, now: date
             f"The provider said that it is finished and had no file, until the deadline had passed. {missed.words} "
             "The provider's job id is kept, and nothing was submitted again."
         )
-        return _ending(change, JobState.EXPIRED, FailureClass.EXPIRED, words, fetches)
+        return _expired(change, words, fetches)
     # Each way there and back is one more status read, which is counted from the acceptance on.
     due_at = min(now + retries.backoff(claim.poll_count, rng), ends_at)
     fields = {"due_at": due_at}
