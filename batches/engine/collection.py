@@ -285,14 +285,16 @@ def _unfinished(change: Change, missed: NotCollected, fetches: int, *, now: date
     """
     claim = change.claim
     ends_at = claim.deadline_at or now  # none: it came as finished, and was never waited for
-    if now >= ends_at:
+    # Taken up again by the late watch, whose deadline is over: one read says whether it goes back to being watched.
+    is_first_read = bool(claim.submission and claim.submission.watch_until) and claim.poll_count == 0
+    if now >= ends_at and not is_first_read:
         words = (
             f"The provider said that it is finished and had no file, until the deadline had passed. {missed.words} "
             "The provider's job id is kept, and nothing was submitted again."
         )
         return _expired(change, words, fetches)
     # Each way there and back is one more status read, which is counted from the acceptance on.
-    due_at = min(now + retries.backoff(claim.poll_count, rng), ends_at)
+    due_at = min(now + retries.backoff(claim.poll_count, rng), max(ends_at, now))
     fields = {"due_at": due_at}
     return replace(
         change,

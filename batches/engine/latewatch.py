@@ -207,6 +207,7 @@ def _rescue(watch: Watch, job: Job, row: Submission, status: JobStatus, *, now: 
             "due_at": now,
             "fetch_count": 0,
             "deadline_at": job.deadline_at or now,  # it may turn out to be unfinished, and then it has one
+            "poll_count": 0,  # counted anew, as the reads of this round
             "provider_status": status.status_word[:100],
             "provider_status_at": now,
             # Whoever was about to send it again holds a token that is no longer good.
