@@ -237,10 +237,7 @@ def test_where_finished_pdfs_pile_up_nothing_new_is_sent_until_they_are_fetched(
     assert len(world.provider.arrivals) == sent, "nothing follows it"
     assert world.states()["INV-59"] == "pending"
     world.store.is_full = False
-    world.clock.advance(60)
-    for _ in range(6):
-        world.pump(conf=conf).run()
-        world.clock.advance(1)
+    world.run_to_the_end()
     world.assert_saved(names)
 
 
