@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from batches.engine import polling
-from batches.engine.changes import NO_EFFECT, Change, FollowStep
+from batches.engine.changes import AccountEffect, Change, FollowStep
 from batches.engine.polling import PollContext
 from batches.models import AlertKind, FailureClass, HoldReason, JobState, Lane
 from batches.providers import errors
@@ -250,7 +250,7 @@ def test_a_failed_read_after_the_deadline_ends_the_wait_with_the_id_kept(
     said = "does not know this job" if kind is errors.NotFound else "Gateway trouble."
     assert said in change.move.words
     assert change.submission_fields == {}
-    assert change.effect.transport_failure is (kind in (errors.NotSent, errors.AnswerLost))
+    assert change.effect.transport_failure is (kind in (errors.NotSent, errors.AnswerLost, errors.ServerFault))
     assert (change.effect.hold, change.effect.cool_down_until) == (None, None)
 
 
@@ -292,7 +292,7 @@ def test_a_429_pauses_the_status_reads_of_the_account_and_not_its_submissions() 
 def test_a_wait_that_a_5xx_asked_for_is_kept() -> None:
     change = polling.judge_error(accepted(), errors.ServerFault("Later.", retry_after=90.0), context())
     assert change.follow.due_at == NOW + timedelta(seconds=90)
-    assert change.effect == NO_EFFECT
+    assert change.effect == AccountEffect(transport_failure=True, words="Later."), "it counts for the breaker"
 
 
 @pytest.mark.parametrize("url", ["https://files.test/7\0", "https://files.test/\n7", "https://files.test/\ud83d"])

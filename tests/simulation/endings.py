@@ -140,7 +140,7 @@ def _check_lost_objects(world: World) -> None:
 
 
 def _check_stop_rules(world: World) -> None:
-    """Whose rule is fulfilled is paused, and an alert says so. The last sweep was a moment ago."""
+    """Whose rule is fulfilled is paused, and an alert says so while anything waits. The last sweep was a moment ago."""
     for batch_id, limit, since, paused_at in read(
         "SELECT id, stop_after_failures, max(created_at, coalesce(stop_counts_from, created_at)), paused_at"
         " FROM batches_batch WHERE stop_after_failures IS NOT NULL AND cancelled_at IS NULL"
@@ -155,7 +155,8 @@ def _check_stop_rules(world: World) -> None:
         alert = read(
             "SELECT 1 FROM batches_alert WHERE batch_id = ? AND kind = 'batch_stopped' AND closed_at IS NULL", batch_id
         )
-        if failed >= limit and (paused_at is None or not alert):
+        waits = read("SELECT 1 FROM batches_job WHERE lead_batch_id = ? AND state = 'pending' LIMIT 1", batch_id)
+        if failed >= limit and (paused_at is None or (waits and not alert)):
             world.report(f"batch {batch_id}: {failed} documents failed, its limit is {limit}, and it goes on")
 
 

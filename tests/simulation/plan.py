@@ -96,6 +96,8 @@ def plan_of(seed: int) -> Plan:
     rng = random.Random(f"plan {seed}")
     kinds = frozenset(kind for kind, share in KINDS.items() if rng.random() < share)
     retention = rng.choice((90, 90, 120, 180, 3600))
+    if "stored_refusals" in kinds:
+        retention = min(retention, 600)  # a refusal that comes again for each repeat ends with the key, and so the run
     if "double_jobs" in kinds:
         retention = max(retention, 180)  # a second holder comes only after a lease, and must still be allowed to send
     fast, slow = rng.choice(((0.2, 2), (1, 6), (5, 30)))
