@@ -12,8 +12,9 @@ from typing import Any
 
 from batches.conf import ENGINE
 from batches.engine import polling, retries, steps
-from batches.engine.changes import AccountEffect, Change, Follow, FollowStep, moving, parking
+from batches.engine.changes import Change, Follow, FollowStep, moving, parking
 from batches.engine.claims import Claim
+from batches.engine.effects import AccountEffect
 from batches.engine.submission import Sending
 from batches.models import AlertKind, FailureClass, JobState, ProviderAccount, SubmissionOutcome
 from batches.models.accounts import DEADLINE_SECONDS_LEAST

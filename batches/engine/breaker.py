@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from batches.engine.changes import NO_EFFECT, AccountEffect, Change
+from batches.engine.changes import Change
+from batches.engine.effects import NO_EFFECT, AccountEffect
 from batches.models import AccountHealth, ExchangeKind, ProviderAccount
 from batches.providers import errors
 

@@ -1,42 +1,23 @@
-"""What a step's outcome changes, as one value, and the grouped write of many of them.
+"""What one step's outcome changes, as one value: `Change` and what it is made of.
 
-Judging is pure (`submission`, `polling`, `collection`); writing is here, and only here do a step's results meet the
-database. One group is one short transaction; a group that fails for its data is repeated one by one, so that a bad
-row parks itself and never stops the others.
+Judgements (`answers`, `polling`, `collection`) make these, and `writes` brings them into rows; nothing here touches the
+database.
 """
 
 from __future__ import annotations
 
 import enum
-import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db import InterfaceError, OperationalError, connection, transaction
-
-from batches.engine import alerts, bulk, credit, durations, health, mishaps, pacing, retry_budget, stopping, transitions
 from batches.engine.claims import Claim
-from batches.engine.contention import again_after_deadlock
+from batches.engine.effects import NO_EFFECT, AccountEffect
 from batches.engine.transitions import Move
-from batches.models import (
-    FAILED_STATES,
-    AlertKind,
-    Artifact,
-    Exchange,
-    ExchangeKind,
-    FailureClass,
-    HoldReason,
-    Job,
-    JobState,
-    Lane,
-    Submission,
-)
+from batches.models import AlertKind, FailureClass, JobState
 from batches.providers.base import ExchangeFacts
-
-log = logging.getLogger(__name__)
 
 
 class FollowStep(enum.Enum):
@@ -53,28 +34,6 @@ class Follow:
 
 
 @dataclass(frozen=True)
-class AccountEffect:
-    """What an answer says about the account."""
-
-    hold: HoldReason | None = None
-    cool_down_until: datetime | None = None
-    cool_down_lane: Lane = Lane.SUBMIT
-    transport_failure: bool = False
-    reached: bool = False
-    repeat_was_accepted: bool = False
-    trial_was_accepted: bool | None = None  # of an account on probation: whether the one that tried was taken
-    words: str = ""
-
-    @property
-    def holds_back(self) -> bool:
-        """It may change what may be sent: what a pump knows of the account is read again."""
-        return bool(self.hold or self.cool_down_until or self.transport_failure)
-
-
-NO_EFFECT = AccountEffect()
-
-
-@dataclass(frozen=True)
 class ArtifactFacts:
     """A PDF that lies in the store, verified."""
 
@@ -83,10 +42,6 @@ class ArtifactFacts:
     sha256: str
     byte_count: int
     page_count: int
-
-
-#: What a stored PDF sets on its row, beside its own facts, when the row is there already.
-RESTORED = {"checked_at": None, "missing_at": None, "notice": "", "notice_words": ""}
 
 
 @dataclass(frozen=True)
@@ -117,36 +72,6 @@ def moving(
     return Move(claim.job_id, claim.token, claim.state, to_state, reason, words=words, fields=fields or {})
 
 
-def write_round(
-    group: Sequence[Change],
-    *,
-    now: datetime,
-    book: durations.Book | None = None,
-    watch: stopping.Watch | None = None,
-) -> set[int]:
-    """Write changes of different jobs in one transaction. Returns the jobs that are no longer their holder's.
-
-    Their claim had gone stale, or they were parked or given back instead of what was asked.
-
-    What a stale holder learned is still kept: exchanges always, a provider job id on its own submission. `book` records
-    how long the submissions took that end here; `watch` asks the stop rules of the batches with failures among these.
-    """
-    book = book or durations.Book()
-    try:
-        stale = _write_together(group, book, now=now)
-    except (OperationalError, InterfaceError):
-        raise  # the database is away: the pump keeps the group and tries again
-    except Exception:
-        log.exception("a grouped write failed; its rows are written one by one")
-        stale = _write_one_by_one(group, book, now=now)
-    _apply_effects(group, now=now)
-    failed = [change.claim.job_id for change in group if change.move and change.move.to_state in FAILED_STATES]
-    if failed:
-        with mishaps.contained("the look whether a batch stops itself"):
-            (watch or stopping.Watch()).after_failures(failed, now=now)
-    return stale
-
-
 def rounds(changes: Sequence[Change]) -> list[list[Change]]:
     """Split so that no job stands twice in one group; a job's own order is kept."""
     groups: list[list[Change]] = []
@@ -158,247 +83,6 @@ def rounds(changes: Sequence[Change]) -> list[list[Change]]:
             groups.append([])
         groups[index].append(change)
     return groups
-
-
-def _write_one_by_one(group: Sequence[Change], book: durations.Book, *, now: datetime) -> set[int]:
-    stale: set[int] = set()
-    for change in group:
-        try:
-            stale |= _write_together([change], book, now=now)
-        except (OperationalError, InterfaceError):
-            raise
-        except Exception as error:
-            log.exception("job %s is parked: its outcome cannot be written", change.claim.job_id)
-            _park_unwritable(change, error, book, now=now)
-            stale.add(change.claim.job_id)
-    return stale
-
-
-def _park_unwritable(change: Change, error: Exception, book: durations.Book, *, now: datetime) -> None:
-    """Stop the job where a person sees it, and keep what of its outcome can be kept: the id and the exchanges."""
-    owner = _owner_of_id(change)
-    words = f"Its outcome could not be stored ({type(error).__name__}); the log has the trace."
-    failure_class = FailureClass.UNKNOWN_OUTCOME if owner else FailureClass.INTERNAL
-    parked = parking(change.claim, owner or words, failure_class=failure_class, now=now)
-    parts: tuple[Callable[[], object], ...] = (
-        lambda: _record_ids([change], now=now),
-        lambda: _record_exchanges([change]),
-        lambda: _write_group([parked], book, now=now),
-    )
-    for part in parts:  # each on its own, for any of them may hold what cannot be written
-        try:
-            with transaction.atomic():
-                part()
-        except (OperationalError, InterfaceError):
-            raise
-        except Exception:
-            log.exception("a part of the outcome of job %s is lost", change.claim.job_id)
-
-
-@again_after_deadlock
-@transaction.atomic
-def _write_together(group: Sequence[Change], book: durations.Book, *, now: datetime) -> set[int]:
-    return _write_group(group, book, now=now)
-
-
-def _write_group(group: Sequence[Change], book: durations.Book, *, now: datetime) -> set[int]:
-    asked, group = group, _record_ids(group, now=now)
-    given_back = {change.claim.job_id for change, wanted in zip(group, asked, strict=True) if change is not wanted}
-    moves = []
-    for change in group:
-        if change.move is None:
-            continue
-        lease = {} if change.follow else {"lease_owner": None, "lease_until": None}
-        moves.append(replace(change.move, fields={**change.move.fields, **lease}))
-    moved = transitions.move_many(moves, now=now)
-    kept = _write_unmoved([change for change in group if change.move is None])
-    alive = moved | kept
-    stale = {change.claim.job_id for change in group} - alive
-    for change in group:
-        if change.claim.job_id in stale:
-            _note_stale(change, now=now)
-    current = [change for change in group if change.claim.job_id in alive]
-    _update_submissions(current)
-    _write_artifacts(current, now=now)
-    _record_exchanges(group)
-    saved = [change.claim.job_id for change in current if change.artifact is not None]
-    if saved:
-        alerts.close_for_jobs(saved, now=now)
-    for change in current:
-        if change.alert and change.alert[0] is AlertKind.STORE:
-            alerts.open_for_store(change.alert[1], now=now)
-        elif change.alert:
-            alerts.open_for_job(change.claim.job_id, *change.alert, now=now)
-    book.record(current, now=now)
-    return stale | given_back
-
-
-def _write_artifacts(group: Sequence[Change], *, now: datetime) -> None:
-    """What is stored, by version. A row is there already where the sweep had found its object gone or damaged."""
-    rows = [
-        {
-            "version_id": change.claim.version_id,
-            "submission_id": change.artifact.submission_id,
-            "storage_key": change.artifact.storage_key,
-            "sha256": change.artifact.sha256,
-            "byte_count": change.artifact.byte_count,
-            "page_count": change.artifact.page_count,
-            "stored_at": now,
-            "verified_at": now,
-        }
-        for change in group
-        if change.artifact is not None
-    ]
-    if not rows:
-        return
-    lost = Artifact.objects.filter(version__in=[row["version_id"] for row in rows], missing_at__isnull=False)
-    restored = dict(lost.values_list("version_id", "pk"))
-    # An intact one is never replaced: the database refuses a second artifact of a version.
-    bulk.insert(Artifact, [row for row in rows if row["version_id"] not in restored])
-    for row in rows:
-        if row["version_id"] in restored:
-            pk = restored[row["version_id"]]
-            Artifact.objects.filter(pk=pk, missing_at__isnull=False).update(**RESTORED | row)
-
-
-def _write_unmoved(group: Sequence[Change]) -> set[int]:
-    """Facts without a change of state, under the same fencing."""
-    by_columns: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
-    for change in group:
-        fields = dict(change.job_fields)
-        if not change.follow:
-            fields |= {"lease_owner": None, "lease_until": None}
-        row = {"pk": change.claim.job_id, "guard:fencing_token": change.claim.token, **fields}
-        by_columns[tuple(sorted(fields))].append(row)
-    kept: set[int] = set()
-    for columns, rows in by_columns.items():
-        if columns:
-            kept |= bulk.guarded_update(Job, rows, guard=("fencing_token",))
-        else:
-            tokens = {row["pk"]: row["guard:fencing_token"] for row in rows}
-            found = Job.objects.filter(pk__in=tokens).values_list("pk", "fencing_token")
-            kept |= {pk for pk, token in found if tokens[pk] == token}
-    return kept
-
-
-def _record_ids(group: Sequence[Change], *, now: datetime) -> list[Change]:
-    """Put each provider job id on its own submission, whatever became of the claim: an id is never dropped.
-
-    Returns the group, with each change that brought a second id for one key reduced to a look at the first one. An
-    id that another submission of the account owns breaks the database's rule; `_park_unwritable` then names both.
-    """
-    arrived = [change for change in group if change.submission_fields.get("provider_job_id")]
-    if not arrived:
-        return list(group)
-    submissions = Submission.objects.filter(pk__in=[change.submission_id for change in arrived]).order_by("pk")
-    if connection.features.has_select_for_update:
-        submissions = submissions.select_for_update()
-    known = dict(submissions.values_list("pk", "provider_job_id"))
-    rows = []
-    seconds: set[int] = set()
-    for change in arrived:
-        assert change.submission_id is not None
-        new_id = change.submission_fields["provider_job_id"]
-        if known[change.submission_id] is None:
-            accepted_at = change.submission_fields["accepted_at"]
-            row = {"pk": change.submission_id, "provider_job_id": new_id, "accepted_at": accepted_at, "in_doubt": False}
-            rows.append(row)
-        elif known[change.submission_id] != new_id:
-            seconds.add(id(change))
-            words = f"The provider answered the same key with another job ({new_id}). Both may be billed; compare them."
-            alerts.open_for_job(change.claim.job_id, AlertKind.SURPLUS, f"{change.claim.business_id}: {words}", now=now)
-            transitions.record_ignored(
-                change.claim.job_id, change.claim.state, reason="second_id_for_one_key", words=words, now=now
-            )
-    if rows:
-        bulk.guarded_update(Submission, rows)
-    return [_look_again(change, now=now) if id(change) in seconds else change for change in group]
-
-
-def _look_again(change: Change, *, now: datetime) -> Change:
-    """Give the job back, due at once: whoever claims it next finds the id that its submission has already."""
-    return Change(claim=change.claim, at=change.at, job_fields={"due_at": now}, exchanges=change.exchanges)
-
-
-def _update_submissions(group: Sequence[Change]) -> None:
-    by_columns: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
-    for change in group:
-        fields = {
-            name: value
-            for name, value in change.submission_fields.items()
-            if name not in ("provider_job_id", "accepted_at")
-        }
-        if fields:
-            by_columns[tuple(sorted(fields))].append({"pk": change.submission_id, **fields})
-    for rows in by_columns.values():
-        bulk.guarded_update(Submission, rows)
-
-
-def _record_exchanges(group: Sequence[Change]) -> None:
-    bulk.insert(
-        Exchange,
-        [
-            {
-                "account_id": change.claim.account_id,
-                "job_id": change.claim.job_id,
-                "submission_id": submission_id,
-                "kind": facts.kind,
-                "at": facts.started_at,
-                "duration_ms": max(0, facts.duration_ms),
-                "status": facts.status,
-                "error_class": facts.error_class[:40],
-                "request": dict(facts.request),
-                "response": dict(facts.response),
-            }
-            for change in group
-            for facts, submission_id in change.exchanges
-        ],
-    )
-
-
-def _note_stale(change: Change, *, now: datetime) -> None:
-    """Keep what a holder said whose lease had run out; an id that it brought takes the job out of `unknown`."""
-    job = Job.objects.get(pk=change.claim.job_id)
-    reason = change.move.reason if change.move else "facts"
-    if job.state == JobState.UNKNOWN and change.submission_fields.get("provider_job_id") and change.move:
-        late = Move(
-            job.pk,
-            job.fencing_token,
-            JobState.UNKNOWN,
-            JobState.ACCEPTED,
-            reason="id_arrived_late",
-            words="A worker whose lease had run out brought the provider's answer after all.",
-            fields={"deadline_at": change.move.fields["deadline_at"], "due_at": now},
-        )
-        if transitions.move_many([late], now=now):
-            alerts.close_for_jobs([job.pk], now=now)
-            return
-    transitions.record_ignored(
-        job.pk,
-        JobState(job.state),
-        reason="stale_write_refused",
-        words=f"A worker whose lease had run out reported “{reason}”; its write was refused.",
-        now=now,
-    )
-
-
-def _owner_of_id(change: Change) -> str:
-    """Which other submission owns the provider job id that this change brought, in words; empty when none does."""
-    new_id = change.submission_fields.get("provider_job_id")
-    if not new_id:
-        return ""
-    other = (
-        Submission.objects.filter(account_id=change.claim.account_id, provider_job_id=new_id)
-        .exclude(pk=change.submission_id or 0)
-        .select_related("job__version__document")
-        .first()
-    )
-    if other is None:
-        return ""
-    return (
-        f"The provider answered with the job of another document ({other.job.version}); "
-        f"{change.claim.business_id} may or may not exist there."
-    )
 
 
 def parking(claim: Claim, words: str, *, now: datetime, failure_class: FailureClass = FailureClass.INTERNAL) -> Change:
@@ -418,43 +102,3 @@ def parking(claim: Claim, words: str, *, now: datetime, failure_class: FailureCl
         ),
         alert=(kind, f"{claim.business_id}: {words}") if needs_alert else None,
     )
-
-
-def _apply_effects(changes: Sequence[Change], *, now: datetime) -> None:
-    """What the answers say about their accounts, each account once and after the rows are safe."""
-    by_account: dict[int, list[AccountEffect]] = defaultdict(list)
-    for change in changes:
-        if change.effect != NO_EFFECT:
-            by_account[change.claim.account_id].append(change.effect)
-    answered = {
-        change.claim.account_id
-        for change in changes
-        if any(_is_provider_answer(facts) for facts, _id in change.exchanges)
-    }
-    for account_id, effects in by_account.items():
-        with mishaps.contained(f"what the answers say about account {account_id}"):
-            _apply_to_account(account_id, effects, has_answered=account_id in answered, now=now)
-
-
-def _apply_to_account(account_id: int, effects: Sequence[AccountEffect], *, has_answered: bool, now: datetime) -> None:
-    for effect in effects:
-        if effect.cool_down_until:
-            pacing.cool_down(account_id, effect.cool_down_lane, effect.cool_down_until)
-    trials = [effect.trial_was_accepted for effect in effects if effect.trial_was_accepted is not None]
-    if trials:
-        credit.end_trial(account_id, was_accepted=any(trials))
-    if repeats := sum(effect.repeat_was_accepted for effect in effects):
-        retry_budget.give_back(account_id, repeats, now=now)
-    holding = next((effect for effect in effects if effect.hold), None)
-    failures = [effect for effect in effects if effect.transport_failure]
-    if holding and holding.hold:
-        health.hold(account_id, reason=holding.hold, words=holding.words, now=now)
-    elif any(effect.reached for effect in effects) or (failures and has_answered):
-        health.note_reached(account_id)
-    elif failures:
-        health.note_transport_failures(account_id, len(failures), words=failures[-1].words, now=now)
-
-
-def _is_provider_answer(facts: ExchangeFacts) -> bool:
-    """The provider itself answered, and not only what stands before it; a download may lie on another host."""
-    return facts.kind != ExchangeKind.DOWNLOAD and facts.status is not None and facts.status < 500

@@ -17,8 +17,9 @@ from typing import Any, BinaryIO, cast
 from batches import wording
 from batches.conf import ENGINE
 from batches.engine import keeping, links, polling, retries, storerepair
-from batches.engine.changes import AccountEffect, ArtifactFacts, Change, moving
+from batches.engine.changes import ArtifactFacts, Change, moving
 from batches.engine.claims import Claim
+from batches.engine.effects import AccountEffect
 from batches.engine.pdfcheck import PdfChecker
 from batches.models import AlertKind, FailureClass, HoldReason, JobState, SubmissionOutcome
 from batches.providers import errors

@@ -18,7 +18,7 @@ from batches.engine.expectations import Sample
 from batches.models import AlertKind, Duration, JobState, ProviderAccount, SubmissionOutcome
 
 if TYPE_CHECKING:
-    from batches.engine.changes import Change  # which writes its rows by this module
+    from batches.engine.changes import Change  # `writes` hands them over, in groups
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from batches.conf import EngineConf
-from batches.engine import changes, durations, stopping
+from batches.engine import changes, durations, stopping, writes
 from batches.engine.changes import Change
 
 
@@ -69,7 +69,7 @@ class Outbox:
         is_busy = len(self._waiting) >= self._patience * self._conf.flush_busy_rate
         self._patience = self._conf.flush_busy_seconds if is_busy else self._conf.flush_seconds
         for group in changes.rounds(list(self._waiting)):
-            stale = changes.write_round(group, now=now, book=self._book, watch=self._watch)
+            stale = writes.write_round(group, now=now, book=self._book, watch=self._watch)
             written = {id(change) for change in group}
             self._waiting = [change for change in self._waiting if id(change) not in written]
             yield group, stale

@@ -10,8 +10,9 @@ from typing import Any
 
 from batches.conf import ENGINE
 from batches.engine import breaker, durations, retries
-from batches.engine.changes import NO_EFFECT, AccountEffect, Change, Follow, FollowStep, moving
+from batches.engine.changes import Change, Follow, FollowStep, moving
 from batches.engine.claims import Claim
+from batches.engine.effects import NO_EFFECT, AccountEffect
 from batches.engine.expectations import PollPlan, Sample
 from batches.models import (
     AccountHealth,

@@ -43,6 +43,7 @@ from batches.engine.blocks import Blocks
 from batches.engine.changes import Change, FollowStep
 from batches.engine.claims import Claim
 from batches.engine.clock import Clock
+from batches.engine.effects import NO_EFFECT
 from batches.engine.outbox import Outbox
 from batches.engine.pdfcheck import PdfChecker
 from batches.engine.polls import Polls
@@ -534,7 +535,7 @@ class Pump:
             assert change.after is not None
             self._held[change.claim.job_id] = change.after
             self._polls.schedule(change.after, change.follow.due_at)
-            if change.effect == changes.NO_EFFECT and not change.submission_fields:
+            if change.effect == NO_EFFECT and not change.submission_fields:
                 self._outbox.set_aside(change)
                 return
         account = self._accounts[change.claim.account_id]

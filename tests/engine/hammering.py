@@ -44,7 +44,7 @@ def _pause_and_resume(name: str, rng: random.Random) -> None:
 
 
 def _claim_renew_and_write(name: str, rng: random.Random) -> None:
-    from batches.engine import changes, claims
+    from batches.engine import changes, claims, writes
     from batches.models import Job, JobState, ProviderAccount
     from tests.factories import NOW
 
@@ -59,7 +59,7 @@ def _claim_renew_and_write(name: str, rng: random.Random) -> None:
     rng.shuffle(claimed)
     group = [changes.Change(claim=claim, at=NOW, job_fields={"due_at": NOW}) for claim in claimed]
     if group:
-        changes.write_round(group, now=NOW)
+        writes.write_round(group, now=NOW)
 
 
 def _say(what: object) -> None:

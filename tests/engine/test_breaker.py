@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from batches.engine import breaker, polling
-from batches.engine.changes import NO_EFFECT, AccountEffect, Change
+from batches.engine.changes import Change
+from batches.engine.effects import NO_EFFECT, AccountEffect
 from batches.engine.polling import PollContext
 from batches.models import AccountHealth, HoldReason, JobState
 from batches.providers import errors

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from batches.engine import bulk, changes, claims, durations, expectations, polling
+from batches.engine import bulk, claims, durations, expectations, polling, writes
 from batches.engine.changes import Change
 from batches.engine.claims import Claim
 from batches.engine.expectations import Sample
@@ -48,7 +48,7 @@ def test_each_end_leaves_a_row_with_size_of_the_batch_and_where_it_ended() -> No
         factories.make_job(batch=batch)
     jobs = [factories.make_accepted_job(batch=batch) for _ in range(2)]
     first, second = (claimed(job) for job in jobs)
-    changes.write_round([failed(first), past_deadline(second)], now=LATER)
+    writes.write_round([failed(first), past_deadline(second)], now=LATER)
     rows = {row.job_id: row for row in Duration.objects.all()}
     row = rows[jobs[0].pk]
     assert (row.outcome, row.remote_seconds, row.total_seconds, row.poll_count) == ("failed", 9.0, 9.0, 1)
@@ -61,7 +61,7 @@ def test_what_a_move_does_not_end_leaves_no_row() -> None:
     job = factories.make_accepted_job()
     claim = claimed(job)
     about = polling.PollContext(job.account, LATER, Dice(0.5))
-    changes.write_round([polling.judge_status(claim, status(JobPhase.SUCCEEDED, "completed"), about)], now=LATER)
+    writes.write_round([polling.judge_status(claim, status(JobPhase.SUCCEEDED, "completed"), about)], now=LATER)
     assert not Duration.objects.exists()
 
 
@@ -71,7 +71,7 @@ def test_a_group_costs_one_insert_and_counts_each_batch_once() -> None:
     for _round in range(2):
         group = [failed(claimed(factories.make_accepted_job(batch=batch))) for _ in range(3)]
         with CaptureQueriesContext(connection) as seen:
-            changes.write_round(group, now=LATER, book=book)
+            writes.write_round(group, now=LATER, book=book)
     asked = [query["sql"] for query in seen if "stop_after" not in query["sql"]]  # the stop rules count by themselves
     about = [sql for sql in asked if "batches_duration" in sql or "COUNT(" in sql]
     assert len(about) == 1, about
@@ -99,7 +99,7 @@ def test_a_failure_to_record_keeps_the_outcome_and_is_seen_until_it_works_again(
 ) -> None:
     job = factories.make_accepted_job()
     book = durations.Book()
-    assert changes.write_round([failed(claimed(job))], now=LATER, book=book) == set()
+    assert writes.write_round([failed(claimed(job))], now=LATER, book=book) == set()
     job.refresh_from_db()
     assert (job.state, job.events.count()) == ("failed", 1)
     (alert,) = Alert.objects.filter(kind="durations")
@@ -107,11 +107,11 @@ def test_a_failure_to_record_keeps_the_outcome_and_is_seen_until_it_works_again(
     assert "saved as before" in alert.words
     assert "could not be recorded" in caplog.text
     other = factories.make_accepted_job(batch=factories.make_batch(account=job.account))
-    changes.write_round([failed(claimed(other))], now=LATER, book=book)
+    writes.write_round([failed(claimed(other))], now=LATER, book=book)
     assert Alert.objects.filter(kind="durations").count() == 1, "one alert, however often it fails"
     broken_table()
     third = factories.make_accepted_job(batch=factories.make_batch(account=job.account))
-    changes.write_round([failed(claimed(third))], now=LATER, book=durations.Book())
+    writes.write_round([failed(claimed(third))], now=LATER, book=durations.Book())
     alert.refresh_from_db()
     assert alert.closed_at == LATER, "closed by whoever succeeds first, also another pump"
     assert Duration.objects.count() == 1

@@ -10,7 +10,7 @@ import pytest
 from django.db import OperationalError
 
 from batches.conf import ENGINE
-from batches.engine import changes
+from batches.engine import writes
 from batches.engine.changes import Change, Follow, FollowStep
 from batches.engine.outbox import Outbox
 from batches.models import JobState
@@ -42,7 +42,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[list[Change]]:
         groups.append(list(group))
         return set()
 
-    monkeypatch.setattr(changes, "write_round", write_round)
+    monkeypatch.setattr(writes, "write_round", write_round)
     return groups
 
 
@@ -109,7 +109,7 @@ def test_a_group_that_could_not_be_committed_stays_and_the_one_before_it_does_no
     outbox = Outbox(CONF)
     for change in (outcome(1), outcome(1), outcome(2)):
         outbox.add(change, NOW)
-    write_round, calls = changes.write_round, 0
+    write_round, calls = writes.write_round, 0
 
     def fail_once(group: list[Change], *, now: Any, **_rest: Any) -> set[int]:
         nonlocal calls
@@ -118,7 +118,7 @@ def test_a_group_that_could_not_be_committed_stays_and_the_one_before_it_does_no
             raise OperationalError("gone")
         return write_round(group, now=now)
 
-    monkeypatch.setattr(changes, "write_round", fail_once)
+    monkeypatch.setattr(writes, "write_round", fail_once)
     with pytest.raises(OperationalError):
         list(outbox.write(NOW))
     assert len(outbox) == 1

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from batches.engine import polling
-from batches.engine.changes import AccountEffect, Change, FollowStep
+from batches.engine.changes import Change, FollowStep
+from batches.engine.effects import AccountEffect
 from batches.engine.polling import PollContext
 from batches.models import AlertKind, FailureClass, HoldReason, JobState, Lane
 from batches.providers import errors

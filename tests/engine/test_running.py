@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from batches import selectors
-from batches.engine import changes, claims, running, transitions, turns
+from batches.engine import changes, claims, running, transitions, turns, writes
 from batches.engine.audit import By
 from batches.models import (
     Alert,
@@ -108,7 +108,7 @@ def test_a_pump_that_held_a_document_of_a_paused_batch_writes_nothing_more(
     pause(batch)
     job.refresh_from_db()
     assert (job.lease_owner, job.fencing_token) == (None, held.token + 1)
-    assert changes.write_round([changes.parking(held, "A late write.", now=NOW)], now=NOW) == {job.pk}
+    assert writes.write_round([changes.parking(held, "A late write.", now=NOW)], now=NOW) == {job.pk}
     assert state_of(job) == "pending"
     assert list(job.events.values_list("reason", flat=True)) == ["stale_write_refused"]
 

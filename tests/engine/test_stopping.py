@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from batches.engine import changes, claims, running, stopping
+from batches.engine import changes, claims, running, stopping, writes
 from batches.engine.audit import By
 from batches.models import Alert, AuditEntry, Batch, Job, JobState, ProviderAccount
 from tests import factories
@@ -41,7 +41,7 @@ def fail(batch: Batch, *, count: int = 1) -> None:
         factories.make_job(batch=batch)
     got = claims.claim_due(batch.account, [JobState.PENDING], owner="a", now=NOW, most=count)
     assert len(got) == count
-    changes.write_round([changes.parking(each, "It cannot be read.", now=NOW) for each in got], now=NOW)
+    writes.write_round([changes.parking(each, "It cannot be read.", now=NOW) for each in got], now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_group_without_failures_asks_nothing(batch: Batch) -> None:
     factories.make_job(batch=batch)
     (got,) = claims.claim_due(batch.account, [JobState.PENDING], owner="a", now=NOW, most=1)
     with CaptureQueriesContext(connection) as queries:
-        changes.write_round([changes.Change(claim=got, at=NOW)], now=NOW)
+        writes.write_round([changes.Change(claim=got, at=NOW)], now=NOW)
     assert not [query for query in queries if "stop_after" in query["sql"]]
 
 
@@ -150,7 +150,7 @@ def counts_while(batch: Batch, watch: stopping.Watch, failures: int, *, every: t
         now = NOW + number * every
         (got,) = claims.claim_due(batch.account, [JobState.PENDING], owner="a", now=now, most=1)
         with CaptureQueriesContext(connection) as queries:
-            changes.write_round([changes.parking(got, "It cannot be read.", now=now)], now=now, watch=watch)
+            writes.write_round([changes.parking(got, "It cannot be read.", now=now)], now=now, watch=watch)
         made.append(sum(query["sql"].startswith("SELECT COUNT(*)") for query in queries))
     return made
 

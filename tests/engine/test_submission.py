@@ -14,7 +14,8 @@ import pytest
 
 from batches.conf import ENGINE
 from batches.engine import answers, submission
-from batches.engine.changes import NO_EFFECT, FollowStep
+from batches.engine.changes import FollowStep
+from batches.engine.effects import NO_EFFECT
 from batches.engine.submission import Input
 from batches.models import AlertKind, FailureClass, HoldReason, JobState
 from batches.providers import errors
