@@ -1,7 +1,7 @@
 """What status reads and downloads say about the way to the provider: pure judgements for the account's breaker.
 
-Submissions are judged by `retries`. A hold adds nothing to a hold, and a success is worth a write only where failures
-were counted, so in quiet times none of this costs a statement.
+Submissions are judged by `retries`, which owns the list of errors that count. A hold adds nothing to a hold, and a
+success is worth a write only where failures were counted, so in quiet times none of this costs a statement.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from batches.engine import retries
 from batches.engine.changes import Change
 from batches.engine.effects import NO_EFFECT, AccountEffect
 from batches.models import AccountHealth, ExchangeKind, ProviderAccount
 from batches.providers import errors
 
-#: A 5xx is no way through: the service is not there for anybody, or not for this one call.
-TRANSPORT_ERRORS = (errors.NotSent, errors.AnswerLost, errors.ServerFault)
-TRANSPORT_ERROR_NAMES = frozenset(kind.__name__ for kind in TRANSPORT_ERRORS)
+#: An exchange keeps the name of its error only.
+TRANSPORT_ERROR_NAMES = frozenset(kind.__name__ for kind in retries.TRANSPORT_ERRORS)
 
 
 def reached(account: ProviderAccount) -> AccountEffect:
@@ -26,7 +26,7 @@ def reached(account: ProviderAccount) -> AccountEffect:
 
 def failed(account: ProviderAccount, error: errors.ProviderError) -> AccountEffect:
     """A status read brought nothing: a transport failure or a 5xx counts, any other answer of the provider does not."""
-    if account.health == AccountHealth.HELD or not isinstance(error, TRANSPORT_ERRORS):
+    if account.health == AccountHealth.HELD or not isinstance(error, retries.TRANSPORT_ERRORS):
         return NO_EFFECT
     return AccountEffect(transport_failure=True, words=error.words)
 

@@ -15,7 +15,7 @@ from django.db import DatabaseError, connection, transaction
 
 from batches.engine import alerts, bulk, expectations
 from batches.engine.expectations import Sample
-from batches.models import AlertKind, Duration, JobState, ProviderAccount, SubmissionOutcome
+from batches.models import FAILED_STATES, AlertKind, Duration, JobState, ProviderAccount, SubmissionOutcome
 
 if TYPE_CHECKING:
     from batches.engine.changes import Change  # `writes` hands them over, in groups
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: States in which a submission has ended. A move elsewhere ends it too, where it closes the submission.
-ENDS = frozenset(
-    {JobState.SAVED, JobState.FAILED, JobState.DEADLINE_EXCEEDED, JobState.EXPIRED, JobState.UNKNOWN},
-)
+ENDS = frozenset({*FAILED_STATES, JobState.SAVED})
 WHAT_TO_DO = (
     "Documents go on and are saved as before, but status reads and deadlines learn nothing from them. The log has the "
     "trace: look whether the database's table of durations can be written to."

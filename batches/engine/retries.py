@@ -12,6 +12,10 @@ from batches.models import FailureClass, HoldReason
 from batches.models.accounts import POLL_INITIAL_MS_LEAST, POLL_MAX_MS_LEAST
 from batches.providers import errors
 
+#: A failed way to the provider, which counts for the account's breaker on a submission, a status read or a download.
+#: A 5xx is no way through: the service is not there for anybody, or not for this one call.
+TRANSPORT_ERRORS = (errors.NotSent, errors.AnswerLost, errors.ServerFault)
+
 
 class Next(enum.Enum):
     """Where a submission goes after an answer that brought no id."""
@@ -86,7 +90,7 @@ def decide_submission(
         spends_try=False,
         hold=hold,
         cool_down_until=cool_down_until,
-        transport_failure=isinstance(error, errors.NotSent),
+        transport_failure=isinstance(error, TRANSPORT_ERRORS),
     )
 
 
@@ -108,7 +112,7 @@ def _after_replay(
 def _after_doubt(error: errors.ProviderError, facts: SubmissionFacts, *, now: datetime, rng: random.Random) -> Decision:
     """The try may have arrived (or its key is known there): only the same key and bytes may follow it."""
     tries = facts.tries + 1
-    transport_failure = isinstance(error, errors.AnswerLost | errors.ServerFault)
+    transport_failure = isinstance(error, TRANSPORT_ERRORS)
     if isinstance(error, errors.KeyConflict):
         own = conflict_wait(tries, rng)
     else:
