@@ -13,6 +13,7 @@ from django.db import InterfaceError, OperationalError
 
 log = logging.getLogger(__name__)
 
+#: How Django says so. The one name for it in the engine.
 DATABASE_AWAY = (OperationalError, InterfaceError)
 
 

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
 
 from batches import queue
 from batches.conf import ENGINE
-from batches.engine import claims, slots, storecheck, work
+from batches.engine import claims, mishaps, slots, storecheck, work
 from batches.engine.accounts import Providers
 from batches.engine.clock import SystemClock
 from batches.engine.pdfcheck import PdfChecker
@@ -78,7 +77,7 @@ def _one_worker_makes_room(
         asked_at = now()
         try:
             return queue.waiting(now=now()) > 0
-        except (OperationalError, InterfaceError):
+        except mishaps.DATABASE_AWAY:
             return False  # the pump meets the outage by itself, and keeps what it has learned
 
     return stop_or_yield

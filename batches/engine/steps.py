@@ -132,7 +132,10 @@ Result = JobResult | Probed | Watched
 
 
 def guarded(claim: Claim, step: Callable[..., Result], *given: object) -> Result:
-    """Run a step; a fault of ours ends at this job."""
+    """Run a step; a fault of ours ends at this job.
+
+    Not `mishaps.contained`: a step that was begun owes a result, and no step touches the database.
+    """
     try:
         return step(*given)
     except Exception as error:
@@ -219,10 +222,11 @@ def probe(account_id: int, provider: Provider, *, now: datetime) -> Probed:
     except errors.Unauthorized as error:
         return Probed(account_id, error, HoldReason.AUTH)
     except (errors.NotSent, errors.OutcomeUnknown) as error:
+        # Wider than `retries.TRANSPORT_ERRORS`: an answer that cannot be read ends no hold, though it begins none.
         return Probed(account_id, error)
     except errors.ProviderError:
         return Probed(account_id, None)  # it answered; whatever it said, it can be reached
-    except Exception:
+    except Exception:  # as in `guarded`: the pump waits for a result, or the account is never probed again
         log.exception("the probe of account %s failed", account_id)
         return Probed(account_id, errors.ContractBroken("An internal error stopped the probe; the log has the trace."))
 
@@ -235,6 +239,6 @@ def look_late(watch: Watch, provider: Provider, clock: Clock, halt: threading.Ev
         return Watched(watch, status=provider.fetch_status(watch.provider_job_id, now=clock.now()))
     except errors.ProviderError as error:
         return Watched(watch, error=error)
-    except Exception:
+    except Exception:  # as in `guarded`: the pump waits for a result
         log.exception("the late read of job %s failed", watch.job_id)
         return Watched(watch)

@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 
 from django.core.exceptions import ValidationError
-from django.db import InterfaceError, OperationalError
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
-from batches.engine import running
+from batches.engine import mishaps, running
 from batches.engine.errors import IntakeRefused
 from batches.models import ACTIVE_STATES, FAILED_STATES, Alert, AlertKind, Batch, BatchItem, Job, JobState
 
@@ -88,7 +87,7 @@ class Watch:
                     counted = Counted(_since(batch), now)
                 _ask(batch, counted, now=now)
                 self.known[batch.pk] = counted
-        except (OperationalError, InterfaceError):
+        except mishaps.DATABASE_AWAY:
             log.warning("the stop rules could not be asked; the sweep asks them", exc_info=True)
 
 

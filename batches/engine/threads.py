@@ -55,7 +55,7 @@ class Pool:
         while True:
             try:
                 step()
-            except Exception:
+            except Exception:  # all of them, for the account's line must be told that a thread is free again
                 log.exception("a step of account %s ended without a result", account_id)
             with self._lock:
                 self._lines.ended(account_id)

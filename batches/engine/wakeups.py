@@ -114,7 +114,7 @@ def _settle_each(events: Sequence[Event], *, now: datetime) -> list[Event]:
         return settle(events, now=now)
     except mishaps.DATABASE_AWAY:
         raise
-    except Exception:
+    except Exception:  # not `contained`: nothing is left out yet, for each of them is tried by itself
         log.exception("a group of webhook events failed; they are settled one by one")
     unmatched = []
     for event in events:
