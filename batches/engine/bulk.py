@@ -1,5 +1,5 @@
 """Set-based writes: one guarded UPDATE for many rows with different values, which the pump's speed rests on; and
-plain INSERTs of many rows.
+plain INSERTs of many rows. Owns also how much one statement is given at once.
 
 `UPDATE … FROM (VALUES …) WHERE id and guards … RETURNING id`, the same statement on SQLite and PostgreSQL. What
 comes back are the rows whose guard held, so that a stale writer learns that it was refused.
@@ -8,14 +8,16 @@ comes back are the rows whose guard held, so that a stale writer learns that it 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import connection, connections, models
 
 #: Rows per statement: far under SQLite's 32,766 variables for the widest table here.
 ROWS_PER_STATEMENT = 500
+#: Values in one `IN (…)`: as many as both databases plan well.
+VALUES_PER_LIST = 1000
 
 #: Fields and values that reach the driver unchanged: a pump writes thousands of them a second.
 _PLAIN = frozenset({int, str, type(None)})
@@ -34,6 +36,14 @@ _AS_THEY_ARE = frozenset(
     }
 )
 
+T = TypeVar("T")
+
+
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """`items` in order, at most `size` at a time; nothing for none."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
 
 def guarded_update(
     model: type[models.Model],
@@ -48,8 +58,8 @@ def guarded_update(
     columns. `add` increments columns. Returns the primary keys that were updated.
     """
     updated: set[int] = set()
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        updated |= _update_chunk(model, rows[start : start + ROWS_PER_STATEMENT], guard, add or {})
+    for chunk in chunks(rows, ROWS_PER_STATEMENT):
+        updated |= _update_chunk(model, chunk, guard, add or {})
     return updated
 
 
@@ -66,15 +76,15 @@ def insert(model: type[models.Model], rows: Sequence[Mapping[str, Any]]) -> None
         with connection.cursor() as cursor:  # one prepared statement, stepped in C
             cursor.executemany(f"{head} VALUES ({', '.join(['%s'] * len(prepared[0]))})", prepared)
         return
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        _insert_chunk(model, rows[start : start + ROWS_PER_STATEMENT])
+    for chunk in chunks(rows, ROWS_PER_STATEMENT):
+        _insert_chunk(model, chunk)
 
 
 def insert_returning(model: type[models.Model], rows: Sequence[Mapping[str, Any]], *, key: str) -> dict[Any, int]:
     """Insert as `insert` does; returns the new primary keys by each row's value of the column `key`."""
     made: dict[Any, int] = {}
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        made |= dict(_insert_chunk(model, rows[start : start + ROWS_PER_STATEMENT], returning=key))
+    for chunk in chunks(rows, ROWS_PER_STATEMENT):
+        made |= dict(_insert_chunk(model, chunk, returning=key))
     return made
 
 

@@ -207,8 +207,8 @@ def _batches_of(rows: Sequence[tuple[int, int]], start: int) -> tuple[set[int], 
 def _homes(version_ids: Sequence[int]) -> dict[int, int]:
     """The batch that each version is judged in: the first that named it."""
     homes: dict[int, int] = {}
-    for start in range(0, len(version_ids), 1000):
-        items = BatchItem.objects.filter(version__in=version_ids[start : start + 1000]).order_by("-batch_id")
+    for chunk in bulk.chunks(version_ids, bulk.VALUES_PER_LIST):
+        items = BatchItem.objects.filter(version__in=chunk).order_by("-batch_id")
         homes |= dict(items.values_list("version_id", "batch_id"))  # the lowest comes last and stays
     return homes
 
@@ -260,8 +260,8 @@ def _look_at_large(batch_id: int) -> int:
     )
     digests = list(by_digest.values_list("version__artifact__sha256", flat=True).order_by("version__artifact__sha256"))
     same: dict[int, Sibling] = {}
-    for start in range(0, len(digests), 1000):
-        of_digests = stored.filter(version__artifact__sha256__in=digests[start : start + 1000])
+    for chunk in bulk.chunks(digests, bulk.VALUES_PER_LIST):
+        of_digests = stored.filter(version__artifact__sha256__in=chunk)
         more, their_words = _siblings(batch_id, of_digests, ROWS_MOST - len(same))
         same |= {each.artifact_id: each for each in more}
         known |= their_words

@@ -150,3 +150,8 @@ def test_the_order_of_the_columns_may_differ_from_row_to_row(batch: Batch) -> No
     )
     assert list(Job.objects.order_by("pk").values_list("provider_status", "poll_count")) == [("a", 1), ("b", 2)]
     assert not Exchange.objects.exists()
+
+
+def test_chunks_are_whole_and_in_order() -> None:
+    assert [list(chunk) for chunk in bulk.chunks(range(5), 2)] == [[0, 1], [2, 3], [4]]
+    assert list(bulk.chunks([], 2)) == []
