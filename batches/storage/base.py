@@ -60,12 +60,11 @@ class ArtifactStore(Protocol):
         """Remove the object; no error when it is gone already."""
         ...
 
-    def iter_keys(self, prefix: str = "") -> Iterator[str]:
-        """All keys that start with `prefix`, in order."""
-        ...
-
     def iter_facts(self, after: str = "") -> Iterator[ObjectFacts]:
-        """Every object whose key stands behind `after`, in the order of their keys."""
+        """Every object whose key stands behind `after`, in the order of their keys.
+
+        `after` is only compared. It may be the name of a file that somebody else put there, which is no key of ours.
+        """
         ...
 
     def sweep_temporaries(self, older_than: timedelta, now: datetime) -> int:

@@ -28,7 +28,7 @@ from django.core.files.storage import FileSystemStorage
 from batches.storage.base import ObjectFacts, StoredObject
 from batches.storage.errors import ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable
 from batches.storage.foldersync import FolderSyncs, sync_folder
-from batches.storage.keys import checked_key, checked_prefix
+from batches.storage.keys import checked_key
 
 MARKER = ".artifact-store"
 TEMPORARY = ".temporary"
@@ -118,19 +118,10 @@ class DiskStore:
                 sync_folder(final.parent)
             self._remove_empty(final.parent)
 
-    def iter_keys(self, prefix: str = "") -> Iterator[str]:
-        with _store_words(self.root):
-            self._require_marker()
-            # Only the folder that the prefix names is walked, not the whole store.
-            folder = checked_prefix(prefix).rpartition("/")[0]
-            for key in self._walk(f"{folder}/" if folder else ""):
-                if key.startswith(prefix):
-                    yield key
-
     def iter_facts(self, after: str = "") -> Iterator[ObjectFacts]:
         with _store_words(self.root):
             self._require_marker()
-            for key in self._walk("", after=checked_prefix(after)):
+            for key in self._walk("", after=after):
                 try:
                     found = (self.root / key).stat()
                 except FileNotFoundError:

@@ -23,13 +23,6 @@ def checked_key(key: str) -> str:
     return key
 
 
-def checked_prefix(prefix: str) -> str:
-    """`prefix` itself. Raises `ValueError` for what cannot begin a key."""
-    if prefix and not _KEY.fullmatch(prefix.removesuffix("/")):
-        raise ValueError(f"not the beginning of a storage key: {prefix[:80]!r}")
-    return prefix
-
-
 def artifact_key(workspace_slug: str, business_id: str, number: int) -> str:
     """The stored PDF of version `number` of a document."""
     return f"{_document(workspace_slug, business_id)}/v{_positive(number)}.pdf"

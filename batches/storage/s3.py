@@ -28,7 +28,7 @@ from storages.backends.s3 import S3Storage
 from batches.storage.base import ObjectFacts, StoredObject
 from batches.storage.disk import full_disk_words
 from batches.storage.errors import ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable
-from batches.storage.keys import checked_key, checked_prefix
+from batches.storage.keys import checked_key
 
 #: Above this an upload goes in parts; below it is one PUT, which is there whole or not at all. (So is a finished
 #: multipart upload; its leftovers cost money until they are swept.)
@@ -138,21 +138,9 @@ class S3Store:
         with contextlib.suppress(ObjectMissing), self._missing_confirmed(), _store_words(key):
             self._client().delete_object(Bucket=self.bucket, Key=self._full(key))
 
-    def iter_keys(self, prefix: str = "") -> Iterator[str]:
-        start = f"{self.prefix}/" if self.prefix else ""
-        with _store_words(prefix):
-            pages = (
-                self._client()
-                .get_paginator("list_objects_v2")
-                .paginate(Bucket=self.bucket, Prefix=start + checked_prefix(prefix))
-            )
-            for page in pages:
-                for entry in page.get("Contents", ()):
-                    yield entry["Key"].removeprefix(start)
-
     def iter_facts(self, after: str = "") -> Iterator[ObjectFacts]:
         start = f"{self.prefix}/" if self.prefix else ""
-        given = {"StartAfter": start + checked_prefix(after)} if after else {}
+        given = {"StartAfter": start + after} if after else {}
         with _store_words("(list)"):
             pages = self._client().get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=start, **given)
             for page in pages:

@@ -25,6 +25,7 @@ from batches.storage import ArtifactStore, open_store
 from tests.engine.samples import accepted_submission, claim
 from tests.factories import NOW
 from tests.providers.relaypdf_double import API_KEY, Job, RelayPDFDouble
+from tests.storage.listing import keys_in
 from tests.storage.s3_server import BUCKET, CREDENTIALS, s3_client, s3_service
 
 CASES = Path(__file__).parent.parent / "cases"
@@ -104,7 +105,7 @@ def test_a_spoilt_download_stores_nothing_and_the_next_one_is_whole(
     missed = collection.collect(of(), provider, store, checker, now=NOW)
     assert isinstance(missed, NotCollected), missed
     assert missed.kind in ("bad_output", "unreached")
-    assert list(store.iter_keys()) == []
+    assert keys_in(store) == []
     collected = collection.collect(of(), provider, store, checker, now=NOW)
     assert isinstance(collected, Collected), collected
     assert (collected.byte_count, collected.page_count) == (len(WHOLE), 1)
@@ -136,7 +137,7 @@ def test_a_redirect_to_elsewhere_fetches_nothing(
     missed = collection.collect(of(), provider, store, checker, now=NOW)
     assert isinstance(missed, NotCollected)
     assert missed.kind == "bad_output"
-    assert list(store.iter_keys()) == []
+    assert keys_in(store) == []
 
 
 @pytest.mark.parametrize("status", [403, 404, 410])
@@ -167,7 +168,7 @@ def test_documents_with_hostile_ids_keep_their_own_bytes(
         assert isinstance(collected, Collected), collected
         found[collected.storage_key] = collected.sha256
     assert len(found) == len(set(found.values())) == len(ids) == 14
-    assert {key: digest_of(store, key) for key in store.iter_keys()} == found
+    assert {key: digest_of(store, key) for key in keys_in(store)} == found
 
 
 def test_a_file_beyond_the_cap_is_given_up_on_the_way(
@@ -182,7 +183,7 @@ def test_a_file_beyond_the_cap_is_given_up_on_the_way(
     missed = collection.collect(of(), provider, store, checker, now=NOW)
     assert isinstance(missed, NotCollected)
     assert missed.kind == "bad_output"
-    assert list(store.iter_keys()) == []
+    assert keys_in(store) == []
 
 
 class _Capped:

@@ -38,6 +38,7 @@ from batches.storage import StoreFull
 from batches.storage.disk import DiskStore
 from tests import factories
 from tests.factories import NOW
+from tests.storage.listing import keys_in
 
 pytestmark = pytest.mark.django_db
 
@@ -267,7 +268,7 @@ def test_other_input_under_a_known_id_is_refused(
     with pytest.raises(IntakeRefused, match="nothing was started"):
         start(checked, store)
     assert everything() == before
-    assert list(store.iter_keys()) == []
+    assert keys_in(store) == []
 
 
 def test_other_input_becomes_the_next_version_when_that_was_chosen(
@@ -344,7 +345,7 @@ def test_a_manifest_with_errors_starts_nothing(
     with pytest.raises(IntakeRefused, match="The manifest has errors"):
         start(checked, store)
     assert everything() == NOTHING
-    assert list(store.iter_keys()) == []
+    assert keys_in(store) == []
 
 
 @pytest.mark.parametrize("trouble", ["archived", "of another workspace"])

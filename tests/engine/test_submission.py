@@ -24,6 +24,7 @@ from batches.storage import ObjectMissing, StoreFull, StoreUnavailable
 from batches.storage.disk import DiskStore
 from tests.engine.samples import BODY, account, claim, exchange, open_submission, sending
 from tests.factories import NOW
+from tests.storage.listing import keys_in
 
 RNG = random.Random(5)
 ACCOUNT = account(deadline_seconds=600)
@@ -241,7 +242,7 @@ def test_a_small_request_stays_in_its_row(store: DiskStore) -> None:
     assert prepared.request_sha256 == hashlib.sha256(b"html:<p>").hexdigest()
     assert prepared.body_key is None
     assert not prepared.doubt_before
-    assert list(store.iter_keys()) == []
+    assert keys_in(store) == []
 
 
 def test_a_large_request_is_stored_before_any_row_names_it(store: DiskStore) -> None:

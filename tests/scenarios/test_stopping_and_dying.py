@@ -12,13 +12,14 @@ from batches.engine import pacing
 from batches.models import Artifact, Job, JobEvent, PacingLane, Submission
 from tests.engine.simulated import Lose, Word
 from tests.scenarios.world import World
+from tests.storage.listing import keys_in
 
 NAMES = [f"INV-{number}" for number in range(1, 9)]
 MANY = [f"INV-{number}" for number in range(1, 41)]
 
 
 def pdf_keys(world: World) -> list[str]:
-    return [key for key in world.store.iter_keys() if key.endswith(".pdf")]
+    return [key for key in keys_in(world.store) if key.endswith(".pdf")]
 
 
 # --- asked to stop ---

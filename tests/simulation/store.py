@@ -89,9 +89,6 @@ class SimulatedStore:
     def delete(self, key: str) -> None:
         self.durable.pop(key, None)
 
-    def iter_keys(self, prefix: str = "") -> Iterator[str]:
-        yield from sorted(key for key in self.durable if key.startswith(prefix))
-
     def iter_facts(self, after: str = "") -> Iterator[ObjectFacts]:
         for key in sorted(key for key in self.durable if key > after):
             yield ObjectFacts(key, len(self.durable[key]), self.changed[key])

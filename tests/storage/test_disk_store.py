@@ -16,6 +16,7 @@ import pytest
 
 from batches.storage import StoreDenied, StoreFull, StoreUnavailable, artifact_key
 from batches.storage.disk import DiskStore
+from tests.storage.listing import keys_in
 
 KEY = artifact_key("main", "INV-1", 1)
 PDF = b"%PDF-1.4\n%%EOF\n"
@@ -96,7 +97,7 @@ def test_kill_9_in_the_middle_of_a_write_leaves_no_object_and_what_it_leaves_is_
         process.join(30)
     left = list((store.root / ".temporary").iterdir())
     assert len(left) == 3
-    assert list(store.iter_keys()) == []
+    assert keys_in(store) == []
     now = datetime.now(UTC)
     assert store.sweep_temporaries(timedelta(hours=1), now) == 0
     assert store.sweep_temporaries(timedelta(hours=1), now + timedelta(hours=2)) == 3
@@ -122,7 +123,7 @@ def test_a_full_disk_is_said_to_be_full_and_leaves_nothing(store: DiskStore, mon
     with pytest.raises(StoreFull) as caught:
         store.put(artifact_key("main", "INV-2", 1), io.BytesIO(PDF))
     assert "No space" in caught.value.words
-    assert list(store.iter_keys()) == [KEY]
+    assert keys_in(store) == [KEY]
     assert list((store.root / ".temporary").iterdir()) == []
 
 
@@ -149,7 +150,7 @@ def test_a_folder_that_refuses_us_is_not_a_missing_object(store: DiskStore) -> N
             lambda: store.size(KEY),
             lambda: store.open(KEY),
             lambda: store.put(KEY, io.BytesIO(PDF)),
-            lambda: list(store.iter_keys()),
+            lambda: keys_in(store),
             lambda: store.ready(),
         ]
         for use in uses:
@@ -171,7 +172,7 @@ def test_an_unmounted_volume_is_not_a_store_without_files(store: DiskStore) -> N
             with pytest.raises(StoreUnavailable, match="mounted"):
                 use(KEY)
         with pytest.raises(StoreUnavailable):
-            list(same.iter_keys())
+            keys_in(same)
     with pytest.raises(StoreUnavailable):
         store.put(KEY, io.BytesIO(PDF))
     with pytest.raises(StoreUnavailable):
@@ -194,7 +195,7 @@ USES: dict[str, Callable[[DiskStore], Any]] = {
     "ready": DiskStore.ready,
     "open": lambda store: store.open(KEY),
     "size": lambda store: store.size(KEY),
-    "iter_keys": lambda store: list(store.iter_keys()),
+    "iter_facts": lambda store: list(store.iter_facts()),
 }
 
 

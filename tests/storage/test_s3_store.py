@@ -16,6 +16,7 @@ from batches.engine import keeping
 from batches.storage import ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable, artifact_key
 from batches.storage import s3 as s3_module
 from batches.storage.s3 import S3Store
+from tests.storage.listing import keys_in
 from tests.storage.s3_server import BUCKET, CREDENTIALS, answering_always, s3_client, s3_service
 
 KEY = artifact_key("main", "INV-1", 1)
@@ -62,7 +63,7 @@ def uses(store: S3Store) -> list[Callable[[], Any]]:
         lambda: store.open(KEY),
         lambda: store.put(KEY, io.BytesIO(PDF)),
         lambda: store.delete(KEY),
-        lambda: list(store.iter_keys()),
+        lambda: keys_in(store),
         lambda: store.sweep_temporaries(timedelta(0), datetime.now(UTC)),
         lambda: store.ready(),
     ]
@@ -83,7 +84,7 @@ def test_an_object_lies_under_the_prefix_with_its_type_and_no_encoding(
     other = client.head_object(Bucket=BUCKET, Key=start + "main/uploads/x.csv.gz")
     assert other["ContentType"] == "application/octet-stream"
     assert "ContentEncoding" not in other
-    assert list(store.iter_keys()) == [KEY, "main/uploads/x.csv.gz"]
+    assert keys_in(store) == [KEY, "main/uploads/x.csv.gz"]
 
 
 def test_settings_of_the_site_do_not_change_how_objects_are_kept(service: str, store: S3Store, settings: Any) -> None:
@@ -95,7 +96,7 @@ def test_settings_of_the_site_do_not_change_how_objects_are_kept(service: str, s
     store = make_store(service)
     for _ in range(2):
         assert store.put(KEY, io.BytesIO(PDF)).key == KEY
-    assert list(store.iter_keys()) == [KEY]
+    assert keys_in(store) == [KEY]
     with store.open(KEY) as stream:
         assert stream.read() == PDF
 
@@ -142,7 +143,7 @@ def test_a_service_in_trouble_is_never_called_an_empty_store(status: int, code: 
         store = make_store(address)
         with pytest.raises(kind):
             store.put(KEY, io.BytesIO(PDF))
-        for use in (lambda: store.size(KEY), lambda: list(store.iter_keys())):
+        for use in (lambda: store.size(KEY), lambda: keys_in(store)):
             with pytest.raises(StoreError) as caught:
                 use()
             assert not isinstance(caught.value, ObjectMissing)
