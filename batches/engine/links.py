@@ -14,7 +14,7 @@ from typing import Any
 from django.db.models import Count
 
 from batches.conf import ENGINE
-from batches.engine import alerts
+from batches.engine import alerts, mishaps
 from batches.models import Alert, AlertKind, Job, JobState, ProviderAccount, Submission, SubmissionOutcome
 
 #: Of a link's life, what may pass before a person is told: three quarters are left to do something about it.
@@ -34,7 +34,11 @@ class Late:
 
 
 def dies_at(rendered_at: datetime, result: dict[str, Any] | None) -> datetime:
-    """When a link ends, as the provider said, else by the lifetime that is believed."""
+    """When a link ends, as the provider said, else by the lifetime that is believed.
+
+    Not by the adapter's capabilities, which `latewatch` asks before it believes: whoever asks here (the sweep, which
+    looks at all accounts, and the repair of the store) has rows only, and an adapter is made with the account's key.
+    """
     said = (result or {}).get("expires_at")
     return datetime.fromisoformat(said) if said else rendered_at + timedelta(seconds=ENGINE.link_lifetime_seconds)
 
@@ -53,9 +57,10 @@ def tell_late(*, now: datetime) -> int:
     rows = list(waiting[: ROWS_MOST + 1])
     late: dict[int, list[tuple[datetime, datetime]]] = {}
     for account_id, rendered_at, result in rows[:ROWS_MOST]:
-        ends_at = dies_at(rendered_at, result)
-        if is_late(rendered_at, ends_at, now=now):
-            late.setdefault(account_id, []).append((rendered_at, ends_at))
+        with mishaps.contained(f"the look at a link of account {account_id}"):
+            ends_at = dies_at(rendered_at, result)
+            if is_late(rendered_at, ends_at, now=now):
+                late.setdefault(account_id, []).append((rendered_at, ends_at))
     for account in ProviderAccount.objects.filter(pk__in=late).only("pk", "name"):
         mine = late[account.pk]
         facts = Late(len(mine), len(rows) <= ROWS_MOST, min(mine)[0], min(ends_at for _, ends_at in mine))

@@ -17,7 +17,8 @@ from typing import Any
 from django.db.models import Exists, F, Max, Min, OuterRef, Q, QuerySet
 
 from batches import wording
-from batches.engine import bulk
+from batches.engine import bulk, mishaps
+from batches.engine.contention import again_after_deadlock
 from batches.models import Artifact, ArtifactNotice, BatchItem, StoreSweep, SweepKind
 
 #: Of fewer, none can be told to be the odd one.
@@ -152,10 +153,14 @@ def sweep(*, now: datetime) -> int:
     batches, reached = _batches_of(rows, start)
     small = {batch_id for batch_id in batches if not _is_large(batch_id)}
     large.owe(batches - small)
-    changed = sum(_look_at(batch_id) for batch_id in sorted(small))
     due = large.due(now=now)
+    changed = 0
+    for batch_id in sorted(small):
+        with mishaps.contained(f"judging batch {batch_id}"):  # or no pass would ever come past it
+            changed += _look_at(batch_id)
     if due is not None:
-        changed += _look_at_large(due)
+        with mishaps.contained(f"judging batch {due}"):
+            changed += _look_at_large(due)
     StoreSweep.objects.filter(pk=place.pk).update(
         position=str(min(max(seen, start), reached)), facts={"seen": reached, **large.as_dict()}, finished_at=now
     )
@@ -287,6 +292,7 @@ def _sample(batch_id: int) -> list[int]:
     return list(first[:SAMPLE])
 
 
+@again_after_deadlock
 def _write(known: Mapping[int, str], found: Mapping[int, Notice]) -> int:
     """Only what differs is written; a notice that is no longer deserved goes away."""
     rows = []

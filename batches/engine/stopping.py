@@ -92,9 +92,16 @@ class Watch:
 
 
 def sweep(*, now: datetime) -> int:
-    """Ask every running batch's rules; returns how many were paused. Closes what is told of batches that have ended."""
+    """Ask every running batch's rules; returns how many were paused. Closes what is told of batches that have ended.
+
+    A batch whose rule cannot be asked keeps no other from being asked.
+    """
     _close_ended(now=now)
-    return sum(_ask(batch, Counted(_since(batch), now), now=now) for batch in _watched())
+    paused = 0
+    for batch in _watched():
+        with mishaps.contained(f"asking the stop rule of batch {batch.public_id}"):
+            paused += _ask(batch, Counted(_since(batch), now), now=now)
+    return paused
 
 
 def _close_ended(*, now: datetime) -> None:

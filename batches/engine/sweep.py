@@ -1,11 +1,15 @@
-"""The periodic healing pass. Pumps heal what they meet by themselves; this tidies what nobody meets."""
+"""The periodic healing pass. Pumps heal what they meet by themselves; this tidies what nobody meets.
+
+Its parts know nothing of each other, so a fault in one is logged and the others are done all the same.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
-from batches.engine import links, outliers, running, stopping
+from batches.engine import links, mishaps, outliers, running, stopping
 from batches.engine.contention import again_after_deadlock
 from batches.models import Job, PumpSlot
 from batches.storage import ArtifactStore
@@ -34,15 +38,25 @@ class SweepReport:
 
 def sweep(store: ArtifactStore, *, now: datetime) -> SweepReport:
     """Clear leases that ran out and files that no worker will finish. Safe to run any number of times at once."""
-    leases = _clear_leases(now=now)
-    slots = PumpSlot.objects.filter(lease_until__lt=now).update(owner=None, lease_until=None)
-    late = links.tell_late(now=now)
-    stopped = stopping.sweep(now=now)
-    unneeded = running.end_unneeded(now=now, most=ROWS_MOST)
-    notices = outliers.sweep(now=now)
-    # The store comes last: where it cannot be asked, the rows are tidy all the same.
-    removed = store.sweep_temporaries(older_than=TEMPORARY_AGE, now=now)
-    return SweepReport(leases, slots, removed, late, stopped, unneeded, notices)
+    # The store comes last: it may be slow to say that it cannot be asked.
+    return SweepReport(
+        leases_cleared=_part("clearing leases", lambda: _clear_leases(now=now)),
+        slots_cleared=_part("clearing slots", lambda: _clear_slots(now=now)),
+        late_downloads=_part("looking for late downloads", lambda: links.tell_late(now=now)),
+        batches_stopped=_part("asking the stop rules", lambda: stopping.sweep(now=now)),
+        unneeded_ended=_part("ending what is not needed", lambda: running.end_unneeded(now=now, most=ROWS_MOST)),
+        notices_changed=_part("judging stored PDFs", lambda: outliers.sweep(now=now)),
+        temporaries_removed=_part(
+            "removing temporaries", lambda: store.sweep_temporaries(older_than=TEMPORARY_AGE, now=now)
+        ),
+    )
+
+
+def _part(what: str, work: Callable[[], int]) -> int:
+    """How many rows or files it was; 0 where it failed, and then the log says why."""
+    with mishaps.contained(what):
+        return work()
+    return 0
 
 
 @again_after_deadlock
@@ -50,3 +64,8 @@ def _clear_leases(*, now: datetime) -> int:
     expired = list(Job.objects.filter(lease_until__lt=now).values_list("pk", flat=True)[:ROWS_MOST])
     # The guard is repeated: a pump may have claimed one of them since.
     return Job.objects.filter(pk__in=expired, lease_until__lt=now).update(lease_owner=None, lease_until=None)
+
+
+@again_after_deadlock
+def _clear_slots(*, now: datetime) -> int:
+    return PumpSlot.objects.filter(lease_until__lt=now).update(owner=None, lease_until=None)

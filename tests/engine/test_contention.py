@@ -19,17 +19,12 @@ from batches.engine.audit import By
 from batches.engine.contention import TRIES, again_after_deadlock
 from batches.models import AuditEntry, Batch, BatchItem, Job, Workspace
 from tests import factories
+from tests.engine.deadlocks import ended_by
 from tests.factories import NOW
 
 BY = By(None, "a test", "command line")
 ROUNDS = 25
 DOCUMENTS = 120
-
-
-def ended_by(kind: type[psycopg.Error]) -> OperationalError:
-    error = OperationalError("the database ended it")
-    error.__cause__ = kind()
-    return error
 
 
 class Flaky:

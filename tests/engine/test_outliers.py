@@ -14,6 +14,7 @@ from batches.engine import outliers
 from batches.engine.outliers import Sibling
 from batches.models import Artifact, Batch, BatchItem, StoreSweep
 from tests import factories
+from tests.engine.deadlocks import end_once_by_deadlock
 from tests.factories import NOW
 
 
@@ -248,3 +249,34 @@ def test_what_a_pump_saved_of_a_large_batch_waits_for_the_sweep(monkeypatch: pyt
         assert outliers.look_at_versions([odd.version_id]) == 0
     assert len(queries) == 2
     assert outliers.sweep(now=NOW) == 1
+
+
+@pytest.mark.django_db
+def test_a_batch_that_cannot_be_judged_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = factories.make_batch(), factories.make_batch()
+    for batch in (first, second):
+        for _ in range(9):
+            saved(batch, 20_000)
+    odd = saved(second, 300)
+    look_at = outliers._look_at
+
+    def looking(batch_id: int) -> int:
+        if batch_id == first.pk:
+            raise RuntimeError("a fault of ours")
+        return look_at(batch_id)
+
+    monkeypatch.setattr(outliers, "_look_at", looking)
+    assert outliers.sweep(now=NOW) == 1
+    assert notice_of(odd) == "small"
+    assert StoreSweep.objects.get(kind="notices").facts["seen"] == odd.pk
+
+
+@pytest.mark.django_db(transaction=True)
+def test_notices_that_met_a_deadlock_are_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = factories.make_batch()
+    for _ in range(9):
+        saved(batch, 20_000)
+    odd = saved(batch, 300)
+    end_once_by_deadlock(monkeypatch, outliers.bulk, "guarded_update")
+    assert outliers.look_at_versions([odd.version_id]) == 1
+    assert notice_of(odd) == "small"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -234,3 +235,22 @@ def test_a_stop_is_logged_once(batch: Batch, caplog: pytest.LogCaptureFixture) -
     stopping.sweep(now=NOW)
     (line,) = [record for record in caplog.records if record.name == stopping.log.name]
     assert (line.levelname, batch.public_id in line.getMessage()) == ("WARNING", True)
+
+
+def test_a_rule_that_cannot_be_asked_keeps_no_other_from_being_asked(
+    batch: Batch, account: ProviderAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = batch, factories.make_batch(account=account)
+    for each in (first, second):
+        fail(each)
+        Batch.objects.filter(pk=each.pk).update(stop_after_failures=1)
+    ask = stopping._ask
+
+    def asking(batch: Batch, *given: Any, **named: Any) -> bool:
+        if batch.pk == first.pk:
+            raise RuntimeError("a fault of ours")
+        return ask(batch, *given, **named)
+
+    monkeypatch.setattr(stopping, "_ask", asking)
+    assert stopping.sweep(now=NOW) == 1
+    assert list(Batch.objects.filter(paused_at=None).values_list("pk", flat=True)) == [first.pk]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import sweep
+from batches.engine import links, outliers, running, stopping, sweep
 from batches.models import Batch, Job
 from batches.storage import open_store
 from tests import factories
@@ -33,3 +33,43 @@ def test_a_live_lease_is_left(batch: Batch, settings: Any) -> None:
     store = open_store(settings.STORAGE_URL)
     assert sweep.sweep(store, now=NOW).leases_cleared == 0
     assert Job.objects.get().lease_owner == "alive"
+
+
+FAULT = RuntimeError("a fault of ours")
+
+
+def fails(*_given: Any, **_named: Any) -> int:
+    raise FAULT
+
+
+PARTS = {
+    "_clear_leases": sweep,
+    "_clear_slots": sweep,
+    "tell_late": links,
+    "end_unneeded": running,
+    "sweep": outliers,
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_fault_in_one_part_leaves_the_others_done(
+    part: str, batch: Batch, monkeypatch: pytest.MonkeyPatch, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(settings.STORAGE_URL)
+    (store.root / ".temporary" / "left").touch()  # type: ignore[attr-defined]  # the tests' store is on a disk
+    asked = []
+    monkeypatch.setattr(stopping, "_close_ended", lambda *, now: asked.append(now))
+    monkeypatch.setattr(PARTS[part], part, fails)
+    report = sweep.sweep(store, now=datetime.now(UTC) + timedelta(days=1))
+    assert (len(asked), report.temporaries_removed) == (1, 1)
+    assert "a fault of ours" in caplog.text
+
+
+def test_a_store_that_cannot_be_asked_loses_nothing_of_the_report(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    factories.make_job(batch=batch, lease_owner="dead", lease_until=NOW)
+    store = open_store(settings.STORAGE_URL)
+    monkeypatch.setattr(store, "sweep_temporaries", fails)
+    report = sweep.sweep(store, now=NOW + timedelta(seconds=1))
+    assert (report.leases_cleared, report.temporaries_removed) == (1, 0)
