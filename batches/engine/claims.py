@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, transaction
-from django.db.models import Count, F, Q, QuerySet, Subquery
+from django.db import transaction
+from django.db.models import Case, Count, F, Q, QuerySet, Subquery, When
 from django.db.models.functions import Coalesce
 
 from batches.conf import ENGINE
@@ -161,8 +161,7 @@ def _lease_oldest(
     account: ProviderAccount, states: Sequence[JobState], *, owner: str, now: datetime, most: int
 ) -> list[int]:
     candidates = claimable(now).filter(account=account, state__in=states, due_at__lte=now).order_by("due_at", "id")
-    if connection.features.has_select_for_update_skip_locked:
-        candidates = candidates.select_for_update(skip_locked=True, of=("self",))
+    candidates = candidates.select_for_update(skip_locked=True, of=("self",))
     ids = list(candidates.values_list("id", flat=True)[:most])
     if ids:
         claimable(now).filter(id__in=ids, state__in=states).update(
@@ -178,20 +177,28 @@ def claimable(now: datetime) -> QuerySet[Job]:
     return Job.objects.filter(Q(lease_until=None) | Q(lease_until__lt=now))
 
 
-def in_flight(account_id: int) -> int:
-    """Jobs that are at the provider, by all that we know."""
-    return Job.objects.filter(account_id=account_id, state__in=IN_FLIGHT_STATES).count()
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How an account and some of its jobs stand: `led` are those that a running batch leads."""
+
+    health: str
+    in_flight: int
+    led: frozenset[int]
 
 
-def sendable(account_id: int, job_ids: Sequence[int]) -> tuple[set[int], int]:
-    """Which of these jobs are led by a running batch, and how many jobs of the account are in flight: one question."""
-    if not job_ids:
-        return set(), 0
+def standing(account_id: int, job_ids: Sequence[int]) -> Standing:
+    """The account's health, its jobs in flight, and which of these jobs a running batch leads: one question.
+
+    Asked after the lane's row is locked, and by a statement of its own: what the locking statement itself reads of
+    other rows is as old as its wait (PostgreSQL), so that a hold which was waited for would not be seen.
+    """
     counted = Job.objects.filter(account_id=account_id, state__in=IN_FLIGHT_STATES).order_by().values("account_id")
     count = Coalesce(Subquery(counted.annotate(count=Count("pk")).values("count")), 0)
-    rows = Job.objects.filter(turns.led_by_a_running_batch(), pk__in=job_ids).values_list("pk", count)
-    live = dict(rows)
-    return set(live), next(iter(live.values()), 0)
+    is_led = Case(When(turns.led_by_a_running_batch(), then=True), default=False)
+    rows = Job.objects.filter(pk__in=job_ids).annotate(is_led=is_led, in_flight=count)
+    found = list(rows.values_list("account__health", "in_flight", "pk", "is_led"))
+    health, in_flight = found[0][:2] if found else ("", 0)  # of no jobs, none is to leave
+    return Standing(health, in_flight, frozenset(pk for _health, _in_flight, pk, is_led in found if is_led))
 
 
 @again_after_deadlock

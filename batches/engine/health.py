@@ -25,9 +25,12 @@ KEY_TOO = "Its key is refused too:"
 
 @again_after_deadlock
 def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> bool:
-    """Hold an open account; true when this call did it. A hold that a person must end outranks `unreachable`.
+    """Hold an open account; true when this call did it.
 
-    A refused key outranks missing credit too, and is added to the words of a person's hold, which stays theirs.
+    A hold that a person must end outranks those that end by themselves: `unreachable`, and missing credit, which a
+    top-up ends.
+
+    A refused key is added to the words of a person's hold, which stays theirs.
     When it returns, no further intent of the account is committed: that is done under the same row.
     """
     with transaction.atomic():
@@ -67,7 +70,8 @@ def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> b
 
 
 def _outranked_by(reason: HoldReason) -> tuple[HoldReason, ...]:
-    return (HoldReason.UNREACHABLE, HoldReason.CREDIT) if reason is HoldReason.AUTH else (HoldReason.UNREACHABLE,)
+    ends_by_itself = (HoldReason.UNREACHABLE, HoldReason.CREDIT)
+    return ends_by_itself if reason in (HoldReason.AUTH, HoldReason.PERSON) else (HoldReason.UNREACHABLE,)
 
 
 def _with_what_stands(account_id: int, words: str) -> str | None:

@@ -14,8 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db import connection, transaction
-from django.db.models import F
+from django.db import transaction
 
 from batches.conf import ENGINE
 from batches.models import Lane, PacingLane, ProviderAccount
@@ -185,12 +184,9 @@ def may_still_leave(slot: datetime, limits: Limits, now: datetime) -> bool:
 def lock(account_id: int, lane: Lane) -> PacingLane:
     """Hold the lane's row until the surrounding transaction ends, so that what is counted under it stays true.
 
-    The row knows its account's health as `account_health`: a hold is written under the submission lane's row.
+    Only the lane's own columns are as fresh as the lock: ask for anything else by a statement after it.
     """
-    lanes = PacingLane.objects.filter(account_id=account_id, lane=lane)
-    lanes = lanes.annotate(account_health=F("account__health"))  # type: ignore[no-redef]  # the model names its type
-    if connection.features.has_select_for_update:
-        lanes = lanes.select_for_update(of=("self",))
+    lanes = PacingLane.objects.filter(account_id=account_id, lane=lane).select_for_update()
     row = lanes.first()
     if row is None:
         PacingLane.objects.bulk_create([PacingLane(account_id=account_id, lane=lane)], ignore_conflicts=True)

@@ -341,7 +341,7 @@ class Pump:
             if not free:
                 continue  # a slot without a thread would only be lost to the other pumps
             provider = self.providers.of(account)
-            intents = submission.commit_intents(account, mine[:free], now=now, capabilities=provider.capabilities)
+            intents = submission.commit_intents(account, mine, now=now, capabilities=provider.capabilities, most=free)
             self._ask_again[account_id] = intents.ask_again_at
             gone = intents.lost | {sending.prepared.claim.job_id for sending in intents.sendings}
             gone |= {stopped.claim.job_id for stopped in intents.stopped}

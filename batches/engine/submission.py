@@ -33,9 +33,6 @@ from batches.models import (
 from batches.providers.base import Accepted, Capabilities, DocumentSource, Finished, PreparedRequest, Provider
 from batches.storage import ArtifactStore, request_key
 
-#: What is believed of a provider that a caller does not name.
-TAKES_KEY = Capabilities(client_key=True)
-
 
 @dataclass(frozen=True)
 class Input:
@@ -151,25 +148,28 @@ def prepare_again(claim: Claim, submission: OpenSubmission, inline: bytes | None
 
 @again_after_deadlock
 def commit_intents(
-    account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime, capabilities: Capabilities = TAKES_KEY
+    account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime, capabilities: Capabilities, most: int
 ) -> Intents:
-    """Commit the intent of as many of `ready` as slots and the in-flight cap allow.
+    """Commit the intent of as many of `ready` as slots and the in-flight cap allow, at most `most`.
 
+    `ready` is all that waits, not the front of it: what is in doubt fills the cap until it is sent again, so resends
+    are looked for behind first sends, however many, that have no room before that.
     The account's lane row is locked throughout, so that neither pace nor cap can be passed by two pumps at once, and
     so that nothing of a batch leaves after its pause returned, or of an account after its hold did.
     """
     limits = pacing.submit_limits(account)
     with transaction.atomic():
         lane = pacing.lock(account.pk, Lane.SUBMIT)
-        if lane.account_health != AccountHealth.OPEN:
+        standing = claims.standing(account.pk, [prepared.claim.job_id for prepared in ready])
+        if standing.health != AccountHealth.OPEN:
             return Intents([], set(), now + timedelta(seconds=ENGINE.claim_interval_seconds))
-        chosen, gone, stopped = _choose(account, ready, now=now)
+        chosen, gone, stopped = _choose(account, ready, standing, now=now)
         verdict = retry_budget.judge(
             [_asking(prepared) for prepared in chosen], retry_budget.tokens_of(lane, now), now=now
         )
         retry_budget.put_off([(chosen[at].claim, until) for at, until in verdict.waits], now=now)
         gone |= {chosen[at].claim.job_id for at, _until in verdict.waits}
-        chosen = [chosen[at] for at in verdict.admitted]
+        chosen = [chosen[at] for at in verdict.admitted][:most]
         if not chosen:
             return Intents([], gone, now + timedelta(seconds=ENGINE.claim_interval_seconds), stopped)
         reservation = pacing.reserve(
@@ -202,27 +202,19 @@ def commit_intents(
 
 
 def _choose(
-    account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime
+    account: ProviderAccount, ready: Sequence[Prepared], standing: claims.Standing, *, now: datetime
 ) -> tuple[list[Prepared], set[int], tuple[Prepared, ...]]:
-    """What cap, batches and probation let through, in its order; and what no running batch leads any more.
+    """What cap, batches and probation let through, resends first; and what no running batch leads any more.
 
     Of those, the jobs that wait as pending are lost to this pump; the others had an intent and are `stopped`.
     """
-    asked = [prepared.claim.job_id for prepared in ready if prepared.never_left]
-    wanted, in_flight = claims.sendable(account.pk, asked)
-    unwanted = [prepared for prepared in ready if prepared.never_left and prepared.claim.job_id not in wanted]
+    unwanted = [prepared for prepared in ready if prepared.never_left and prepared.claim.job_id not in standing.led]
     gone = {prepared.claim.job_id for prepared in unwanted if not prepared.is_resend}
     stopped = tuple(prepared for prepared in unwanted if prepared.is_resend)
-    room = max(0, account.max_in_flight - in_flight)
-    chosen: list[Prepared] = []
-    for prepared in ready:
-        if prepared.never_left and prepared.claim.job_id not in wanted:
-            continue
-        if prepared.is_resend:
-            chosen.append(prepared)  # it is counted in flight already
-        elif room:
-            chosen.append(prepared)
-            room -= 1
+    wanted = [prepared for prepared in ready if not prepared.never_left or prepared.claim.job_id in standing.led]
+    room = max(0, account.max_in_flight - standing.in_flight)
+    chosen = [prepared for prepared in wanted if prepared.is_resend]  # they are counted in flight already
+    chosen += [prepared for prepared in wanted if not prepared.is_resend][:room]
     return list(credit.admit(account, chosen, now=now)), gone, stopped
 
 

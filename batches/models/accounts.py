@@ -213,9 +213,6 @@ class PacingLane(models.Model):
     )
     retry_tokens_at_us = models.BigIntegerField(default=0, help_text="When retry_tokens was last refilled.")
 
-    #: Only on a row that `engine/pacing.py` has locked, which reads it with the row.
-    account_health: str
-
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["account", "lane"], name="pacing_lane_once_per_account"),

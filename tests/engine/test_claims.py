@@ -223,8 +223,9 @@ def test_giving_back_leaves_the_next_status_read_where_it_was(batch: Batch, acco
 def test_in_flight_counts_what_may_be_at_the_provider(batch: Batch, account: ProviderAccount) -> None:
     for state in JobState:
         factories.make_job(batch=batch, state=state)
-    assert claims.in_flight(account.pk) == 2
-    assert claims.in_flight(factories.make_account().pk) == 0
+    jobs = [job.pk for job in Job.objects.all()]
+    assert claims.standing(account.pk, jobs).in_flight == 2
+    assert claims.standing(factories.make_account().pk, jobs).in_flight == 0
 
 
 # --- races ---

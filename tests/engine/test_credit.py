@@ -12,13 +12,15 @@ import pytest
 from django.db import connection
 
 from batches.conf import ENGINE
-from batches.engine import claims, credit, health, probes
+from batches.engine import claims, credit, health, probes, steps
 from batches.engine.submission import Prepared
 from batches.models import Alert, Batch, HoldReason, Job, JobState, ProviderAccount, WebhookEvent
 from batches.providers import errors
-from batches.providers.base import Capabilities, PreparedRequest
+from batches.providers.base import AccountState, Capabilities, PreparedRequest
 from tests import factories
+from tests.engine.simulated import SimulatedProvider
 from tests.engine.test_intents import commit, jobs_of, prepared
+from tests.engine.virtual_time import VirtualClock
 from tests.factories import NOW
 
 pytestmark = pytest.mark.django_db
@@ -90,6 +92,32 @@ def test_a_look_that_failed_shows_nothing_and_changes_no_hold(
     probes.settle(account.pk, kind("No."), hold=None, balance=None, now=NOW, rng=RNG)
     account.refresh_from_db()
     assert (account.hold_reason, account.balance_seen) == ("insufficient_credit", 3)
+
+
+def test_what_a_person_held_meanwhile_is_not_opened_by_a_top_up(account: ProviderAccount) -> None:
+    hold_for_credit(account)
+    shows(account, 0)
+    assert health.hold(account.pk, reason=HoldReason.PERSON, words="Wrong prices.", now=NOW)
+    shows(account, 500)
+    assert (account.health, account.hold_reason, account.probe_at) == ("held", "person", None)
+
+
+@pytest.mark.parametrize("kind", [errors.RateLimited, errors.InsufficientCredit, errors.NotFound])
+def test_a_look_that_was_refused_says_nothing_about_what_balance_is_named(
+    account: ProviderAccount, kind: type[errors.ProviderError]
+) -> None:
+    hold_for_credit(account)
+    shows(account, 3)
+
+    class Refusing(SimulatedProvider):
+        def check_account(self, *, now: datetime) -> AccountState:
+            raise kind("Not now.")
+
+    said = steps.probe(account.pk, Refusing(VirtualClock(NOW)), now=NOW)
+    probes.settle(account.pk, said.error, hold=said.hold, balance=said.balance, now=NOW, rng=RNG)
+    account.refresh_from_db()
+    assert (account.hold_words, account.balance_seen) == ("No funds are left.", 3)
+    assert shows(account, 4).health == "open"
 
 
 def test_a_look_whose_key_is_refused_holds_for_the_key_and_says_both(account: ProviderAccount) -> None:

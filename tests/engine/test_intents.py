@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from batches.conf import ENGINE
-from batches.engine import claims, keys, pacing, submission
+from batches.engine import claims, health, keys, pacing, submission
 from batches.engine.submission import Prepared
-from batches.models import Batch, Job, JobEvent, JobState, Lane, PacingLane, ProviderAccount, Submission
-from batches.providers.base import PreparedRequest
+from batches.models import Batch, HoldReason, Job, JobEvent, JobState, Lane, PacingLane, ProviderAccount, Submission
+from batches.providers.base import Capabilities, PreparedRequest
 from tests import factories
 from tests.factories import NOW
 
@@ -39,8 +40,11 @@ def prepared(account: ProviderAccount, state: JobState = JobState.PENDING) -> li
     ]
 
 
-def commit(account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime = NOW) -> submission.Intents:
-    return submission.commit_intents(account, ready, now=now)
+def commit(
+    account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime = NOW, most: int = 100
+) -> submission.Intents:
+    takes_key = Capabilities(client_key=True)
+    return submission.commit_intents(account, ready, now=now, capabilities=takes_key, most=most)
 
 
 def jobs_of(intents: submission.Intents) -> list[int]:
@@ -140,6 +144,28 @@ def test_a_repeat_is_counted_already_and_takes_a_slot(batch: Batch, fast: Provid
     assert Submission.objects.count() == 1
 
 
+def test_a_repeat_is_found_behind_first_sends_that_have_no_room(batch: Batch, fast: ProviderAccount) -> None:
+    ProviderAccount.objects.update(max_in_flight=1)
+    fast.refresh_from_db()
+    job = factories.make_job(batch=batch, state=JobState.SUBMITTING)
+    factories.make_submission(job=job)
+    for _ in range(5):
+        factories.make_job(batch=batch)
+    again, fresh = prepared(fast, JobState.SUBMITTING), prepared(fast)
+    assert jobs_of(commit(fast, fresh + again, now=LATER, most=2)) == [job.pk]
+
+
+def test_no_more_leave_than_there_are_threads_for_and_repeats_go_first(batch: Batch, fast: ProviderAccount) -> None:
+    for _ in range(5):
+        factories.make_job(batch=batch)
+    again = factories.make_job(batch=batch, state=JobState.SUBMITTING)
+    factories.make_submission(job=again)
+    fresh = prepared(fast)
+    intents = commit(fast, fresh + prepared(fast, JobState.SUBMITTING), most=3)
+    assert set(jobs_of(intents)) == {again.pk, fresh[0].claim.job_id, fresh[1].claim.job_id}
+    assert not intents.lost
+
+
 def test_what_was_definitely_refused_goes_again_with_its_key_and_a_new_time(
     batch: Batch, fast: ProviderAccount
 ) -> None:
@@ -198,6 +224,43 @@ def test_many_intents_take_the_statements_of_one(batch: Batch, fast: ProviderAcc
             assert len(commit(fast, ready).sendings) == number
         counts.append(len(queries))
     assert counts[1] - counts[0] <= 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_intent_that_waited_for_a_hold_to_end_its_transaction_is_not_committed() -> None:
+    """On PostgreSQL the statement that waits for the row has an old view of every other row."""
+    if not connection.features.has_select_for_update:
+        pytest.skip("SQLite's transactions are alone")
+    batch = factories.make_batch()
+    factories.make_job(batch=batch)
+    ready = prepared(batch.account)
+    pacing.cool_down(batch.account_id, Lane.SUBMIT, NOW)  # the row is there
+    found: list[submission.Intents] = []
+
+    def work() -> None:
+        try:
+            found.append(commit(batch.account, ready))
+        finally:
+            connection.close()
+
+    other = threading.Thread(target=work)
+    with transaction.atomic():
+        assert health.hold(batch.account_id, reason=HoldReason.PERSON, words="Wrong prices.", now=NOW)
+        other.start()
+        gives_up_at = time.monotonic() + 30
+        while not somebody_waits_for_a_row():
+            assert time.monotonic() < gives_up_at
+            time.sleep(0.01)
+    other.join()
+    (intents,) = found
+    assert not intents.sendings
+    assert not Submission.objects.exists()
+
+
+def somebody_waits_for_a_row() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+        return bool(cursor.fetchone()[0])
 
 
 @pytest.mark.django_db(transaction=True)

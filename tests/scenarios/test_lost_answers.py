@@ -50,6 +50,23 @@ def test_a_repeat_takes_a_slot_of_the_pace_like_any_other(world: World) -> None:
     assert min((later - earlier).total_seconds() for earlier, later in itertools.pairwise(times)) >= 0.1
 
 
+@pytest.mark.parametrize("cap", [1, 5, 20])
+def test_what_is_in_doubt_and_fills_the_cap_goes_again_past_all_that_waits_for_room(
+    make_world: Callable[..., World], cap: int
+) -> None:
+    """A fast pace: far more first sends are ready than there are threads, and none has room before a resend."""
+    world = make_world(submit_interval_ms=20, max_in_flight=cap)
+    names = [f"INV-{number:03}" for number in range(cap + 40)]
+    for name in names[:cap]:
+        world.provider.script(name, submit=[Refuse(errors.ServerFault)])
+    world.hand_over(*names)
+    world.run_to_the_end(within=400)
+    world.assert_saved(names)
+    for name in names[:cap]:
+        first, second = world.provider.arrivals_of(name)
+        assert first.key == second.key
+
+
 @pytest.mark.parametrize("answer", [Lose(), Lose(errors.ServerFault), Refuse(errors.ContractBroken)])
 def test_when_every_answer_is_lost_it_is_unknown_and_never_failed(world: World, answer: Answer) -> None:
     world.provider.script("INV-1", submit=itertools.repeat(answer))
