@@ -1,14 +1,16 @@
 """What an answer says about the account it was given to, as one value, and how that reaches the account's rows.
 
-Judgements only name an effect. It is applied here alone, by `writes`, after the rows of the jobs are safe.
+Judgements only name an effect. It is applied here alone, out of the outbox, after the rows of the jobs are safe; a
+database that is away leaves it waiting there, and never brings the rows back with it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from batches.engine import credit, health, mishaps, pacing, retry_budget
@@ -41,39 +43,81 @@ class AccountEffect:
 NO_EFFECT = AccountEffect()
 
 
-def apply_all(changes: Sequence[Change], *, now: datetime) -> None:
-    """What the answers say about their accounts, each account once and after the rows are safe."""
-    by_account: dict[int, list[AccountEffect]] = defaultdict(list)
-    for change in changes:
-        if change.effect != NO_EFFECT:
-            by_account[change.claim.account_id].append(change.effect)
-    answered = {
-        change.claim.account_id
-        for change in changes
-        if any(_is_provider_answer(facts) for facts, _id in change.exchanges)
-    }
-    for account_id, effects in by_account.items():
-        with mishaps.contained(f"what the answers say about account {account_id}"):
-            _apply_to_account(account_id, effects, has_answered=account_id in answered, now=now)
+@dataclass(frozen=True)
+class _Step:
+    """One write about an account, which is made once."""
+
+    account_id: int
+    holds_back: bool
+    run: Callable[[], object]
 
 
-def _apply_to_account(account_id: int, effects: Sequence[AccountEffect], *, has_answered: bool, now: datetime) -> None:
+class Waiting:
+    """What committed answers say about their accounts, until it is applied: each account's together, each write once.
+
+    A database that goes away half way ends `apply`, and the next one goes on with the write that failed.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[int, list[AccountEffect]] = defaultdict(list)
+        self._answered: set[int] = set()
+        self._steps: deque[_Step] = deque()
+        self._held_back = False
+
+    def __len__(self) -> int:
+        return len(self._told) + len(self._steps)
+
+    def add(self, account_id: int, effect: AccountEffect) -> None:
+        if effect != NO_EFFECT:
+            self._told[account_id].append(effect)
+
+    def add_all(self, changes: Sequence[Change]) -> None:
+        """Only of changes that are committed: the rows of the jobs are safe before their account's."""
+        for change in changes:
+            self.add(change.claim.account_id, change.effect)
+            if any(_is_provider_answer(facts) for facts, _id in change.exchanges):
+                self._answered.add(change.claim.account_id)
+
+    def apply(self, *, now: datetime) -> None:
+        told, answered = self._told, self._answered
+        self._told, self._answered = defaultdict(list), set()
+        for account_id, effects in told.items():
+            holds_back = any(effect.holds_back for effect in effects)
+            for run in _writes(account_id, effects, has_answered=account_id in answered, now=now):
+                self._steps.append(_Step(account_id, holds_back, run))
+        while self._steps:
+            step = self._steps[0]
+            with mishaps.contained(f"what the answers say about account {step.account_id}"):
+                step.run()
+            self._held_back |= step.holds_back
+            self._steps.popleft()
+
+    def take_held_back(self) -> bool:
+        """Whether something was applied, since this was asked last, that may change what may be sent."""
+        held_back, self._held_back = self._held_back, False
+        return held_back
+
+
+def _writes(
+    account_id: int, effects: Sequence[AccountEffect], *, has_answered: bool, now: datetime
+) -> Iterator[Callable[[], object]]:
     for effect in effects:
         if effect.cool_down_until:
-            pacing.cool_down(account_id, effect.cool_down_lane, effect.cool_down_until)
+            yield partial(pacing.cool_down, account_id, effect.cool_down_lane, effect.cool_down_until)
     trials = [effect.trial_was_accepted for effect in effects if effect.trial_was_accepted is not None]
     if trials:
-        credit.end_trial(account_id, was_accepted=any(trials))
+        yield partial(credit.end_trial, account_id, was_accepted=any(trials))
     if repeats := sum(effect.repeat_was_accepted for effect in effects):
-        retry_budget.give_back(account_id, repeats, now=now)
+        yield partial(retry_budget.give_back, account_id, repeats, now=now)
     holding = next((effect for effect in effects if effect.hold), None)
     failures = [effect for effect in effects if effect.transport_failure]
     if holding and holding.hold:
-        health.hold(account_id, reason=holding.hold, words=holding.words, now=now)
+        yield partial(health.hold, account_id, reason=holding.hold, words=holding.words, now=now)
     elif any(effect.reached for effect in effects) or (failures and has_answered):
-        health.note_reached(account_id)
+        yield partial(health.note_reached, account_id)
     elif failures:
-        health.note_transport_failures(account_id, len(failures), words=failures[-1].words, now=now)
+        words = failures[-1].words
+        yield partial(health.note_transport_failures, account_id, len(failures), words=words, now=now)
 
 
 def _is_provider_answer(facts: ExchangeFacts) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from batches.conf import EngineConf
-from batches.engine import changes, durations, stopping, writes
+from batches.engine import changes, durations, effects, stopping, writes
 from batches.engine.changes import Change
 
 
@@ -22,9 +22,21 @@ class Outbox:
         self._set_aside: dict[int, Change] = {}
         self._book = durations.Book()
         self._watch = stopping.Watch()
+        self._committed: list[tuple[list[Change], set[int]]] = []  # which the pump has not been told of
+        self._effects = effects.Waiting()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._effects)
+
+    def add_effect(self, account_id: int, effect: effects.AccountEffect, now: datetime) -> None:
+        """What an answer says about the account that is no job's outcome."""
+        self._effects.add(account_id, effect)
+        if len(self._effects):
+            self._since = self._since or now
+
+    def take_held_back(self) -> bool:
+        """Whether an effect was applied, since this was asked last, that may change what may be sent."""
+        return self._effects.take_held_back()
 
     def add(self, change: Change, now: datetime) -> None:
         """Write it soon. What was set aside for the same job goes with it."""
@@ -63,14 +75,25 @@ class Outbox:
     def write(self, now: datetime) -> Iterator[tuple[list[Change], set[int]]]:
         """Write everything, group by group: each with the jobs whose claim had gone stale.
 
-        A group leaves the outbox only when it is committed, so nothing is lost when the database goes away half way.
+        A group leaves the outbox when it is committed, and only then: nothing is lost and nothing is written twice
+        when the database goes away half way. What the answers say about their accounts is an item of its own.
         """
         # While outcomes come thick and fast, each write may as well carry more of them: a write has a price of its own.
         is_busy = len(self._waiting) >= self._patience * self._conf.flush_busy_rate
         self._patience = self._conf.flush_busy_seconds if is_busy else self._conf.flush_seconds
+        yield from self._take_committed()  # of a write that the database ended half way
         for group in changes.rounds(list(self._waiting)):
-            stale = writes.write_round(group, now=now, book=self._book, watch=self._watch)
-            written = {id(change) for change in group}
-            self._waiting = [change for change in self._waiting if id(change) not in written]
-            yield group, stale
+            writes.write_round(group, now=now, book=self._book, watch=self._watch, committed=self._leave)
+            yield from self._take_committed()
+        self._effects.apply(now=now)
         self._since = now if self._waiting else None
+
+    def _leave(self, part: Sequence[Change], stale: set[int]) -> None:
+        written = {id(change) for change in part}
+        self._waiting = [change for change in self._waiting if id(change) not in written]
+        self._effects.add_all(part)
+        self._committed.append((list(part), stale))
+
+    def _take_committed(self) -> Iterator[tuple[list[Change], set[int]]]:
+        while self._committed:
+            yield self._committed.pop(0)

@@ -131,7 +131,7 @@ class Pump:
             self._threads.close()
         self._take_results(self.clock.now())
         self._database_pause_until = None
-        self._with_database(self._flush)  # what a slow thread learned last: an id is never dropped
+        self._with_database(self._give_back)  # what a slow thread learned last: an id is never dropped
         if len(self._outbox):
             log.warning("pump %s ends with %d outcomes that could not be written", self.owner, len(self._outbox))
         return self.tally
@@ -204,7 +204,6 @@ class Pump:
         if self.slot is not None and not slots.renew(self.slot, self.owner, now=now):
             log.warning("pump %s lost its slot; it ends", self.owner)
             self._ends_at = now
-        self._look_at_saved()
         if self._held:
             kept = claims.renew(self.owner, list(self._held), now=now)
             until = now + timedelta(seconds=self.conf.lease_seconds)
@@ -213,6 +212,7 @@ class Pump:
                     self._leases[job_id] = until
                 elif job_id not in self._busy:
                     self._let_go(job_id)
+        self._look_at_saved()
 
     def _refresh_if_due(self, now: datetime) -> None:
         if now < self._refresh_at:
@@ -550,19 +550,20 @@ class Pump:
             self.tally.stale += len(stale)
             for change in group:
                 job_id = change.claim.job_id
-                if change.effect.holds_back:
-                    self._refresh_at = now
-                    self._poll_slots.forget()
                 if change.artifact is not None and job_id not in stale:
                     self._saved.add(change.claim.version_id)
                 if job_id in stale or change.follow is None:
                     self._let_go(job_id)
                 elif job_id in self._held and change.move is not None:
                     self._go_on(change)
+        if self._outbox.take_held_back():
+            self._refresh_at = now
+            self._poll_slots.forget()
 
     def _look_at_saved(self) -> None:
-        saved, self._saved = self._saved, set()
-        outliers.look_at_versions(saved)
+        with mishaps.contained("the look for odd ones among what was saved"):
+            outliers.look_at_versions(self._saved)
+        self._saved = set()
 
     def _go_on(self, change: Change) -> None:
         assert change.after is not None
@@ -596,6 +597,7 @@ class Pump:
             for prepared in ready:
                 if prepared.is_resend and not prepared.doubt_before:
                     self._queue(answers.judge_never_left(prepared.claim, now=now), now)
+        self._ready.clear()
         for change in self._polls.unwritten(now):
             self._outbox.set_aside(change)
         self._outbox.bring_forward(now, let_go=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from batches.engine import alerts, bulk, durations, effects, mishaps, stopping, transitions
+from batches.engine import alerts, bulk, durations, mishaps, stopping, transitions
 from batches.engine.changes import Change, parking
 from batches.engine.contention import again_after_deadlock
 from batches.engine.transitions import Move
@@ -27,6 +27,12 @@ log = logging.getLogger(__name__)
 #: What a stored PDF sets on its row, beside its own facts, when the row is there already.
 RESTORED = {"checked_at": None, "missing_at": None, "notice": "", "notice_words": ""}
 
+Committed = Callable[[Sequence[Change], set[int]], None]
+
+
+def _nobody_asks(_part: Sequence[Change], _stale: set[int]) -> None:
+    """Of a caller that writes once and for all."""
+
 
 def write_round(
     group: Sequence[Change],
@@ -34,6 +40,7 @@ def write_round(
     now: datetime,
     book: durations.Book | None = None,
     watch: stopping.Watch | None = None,
+    committed: Committed = _nobody_asks,
 ) -> set[int]:
     """Write changes of different jobs in one transaction. Returns the jobs that are no longer their holder's.
 
@@ -41,6 +48,9 @@ def write_round(
 
     What a stale holder learned is still kept: exchanges always, a provider job id on its own submission. `book` records
     how long the submissions took that end here; `watch` asks the stop rules of the batches with failures among these.
+
+    `committed` is told of each part as soon as it is committed, and of which jobs in it are stale. When the database
+    goes away half way, what was told is written and must not be written again. The accounts' effects are not applied.
     """
     book = book or durations.Book()
     try:
@@ -49,8 +59,9 @@ def write_round(
         raise  # the pump keeps the group and tries again
     except Exception:  # whatever it is, it may be one row's; not `contained`, for nothing is left out yet
         log.exception("a grouped write failed; its rows are written one by one")
-        stale = _write_one_by_one(group, book, now=now)
-    effects.apply_all(group, now=now)
+        stale = _write_one_by_one(group, book, committed, now=now)
+    else:
+        committed(group, stale)
     failed = [change.claim.job_id for change in group if change.move and change.move.to_state in FAILED_STATES]
     if failed:
         with mishaps.contained("the look whether a batch stops itself"):
@@ -58,20 +69,25 @@ def write_round(
     return stale
 
 
-def _write_one_by_one(group: Sequence[Change], book: durations.Book, *, now: datetime) -> set[int]:
-    stale: set[int] = set()
+def _write_one_by_one(
+    group: Sequence[Change], book: durations.Book, committed: Committed, *, now: datetime
+) -> set[int]:
+    all_stale: set[int] = set()
     for change in group:
         try:
-            stale |= _write_together([change], book, now=now)
+            stale = _write_together([change], book, now=now)
         except mishaps.DATABASE_AWAY:
             raise
         except Exception as error:  # not `contained`: the job is parked, and its words name the error
             log.exception("job %s is parked: its outcome cannot be written", change.claim.job_id)
             _park_unwritable(change, error, book, now=now)
-            stale.add(change.claim.job_id)
-    return stale
+            stale = {change.claim.job_id}
+        committed([change], stale)
+        all_stale |= stale
+    return all_stale
 
 
+@transaction.atomic
 def _park_unwritable(change: Change, error: Exception, book: durations.Book, *, now: datetime) -> None:
     """Stop the job where a person sees it, and keep what of its outcome can be kept: the id and the exchanges."""
     owner = _owner_of_id(change)
@@ -83,7 +99,8 @@ def _park_unwritable(change: Change, error: Exception, book: durations.Book, *, 
         lambda: _record_exchanges([change]),
         lambda: _write_group([parked], book, now=now),
     )
-    for part in parts:  # each on its own, for any of them may hold what cannot be written
+    # Each in a savepoint of its own, for any of them may hold what cannot be written; and no part is written twice.
+    for part in parts:
         with mishaps.contained(f"writing a part of the outcome of job {change.claim.job_id}"), transaction.atomic():
             part()
 

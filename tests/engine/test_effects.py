@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from batches.engine import claims, writes
+from batches.conf import ENGINE
+from batches.engine import claims
 from batches.engine.changes import Change
 from batches.engine.effects import AccountEffect
+from batches.engine.outbox import Outbox
 from batches.models import AccountHealth, Batch, HoldReason, JobState, Lane, PacingLane, ProviderAccount
 from tests import factories
 from tests.factories import NOW
@@ -18,9 +20,10 @@ def effect(batch: Batch, *effects: AccountEffect) -> ProviderAccount:
     jobs = [factories.make_job(batch=batch) for _ in effects]
     taken = claims.claim_due(batch.account, [JobState.PENDING], owner="a", now=NOW, most=99)
     found = [claim for claim in taken if claim.job_id in {job.pk for job in jobs}]
-    writes.write_round(
-        [Change(claim=claim, at=NOW, effect=each) for claim, each in zip(found, effects, strict=True)], now=NOW
-    )
+    outbox = Outbox(ENGINE)
+    for claim, each in zip(found, effects, strict=True):
+        outbox.add(Change(claim=claim, at=NOW, effect=each), NOW)
+    list(outbox.write(NOW))
     return ProviderAccount.objects.get(pk=batch.account_id)
 
 

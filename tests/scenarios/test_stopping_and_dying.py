@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import pacing
-from batches.models import Artifact, Job, JobEvent, PacingLane, Submission
+from batches.engine import outliers, pacing
+from batches.models import Artifact, Exchange, Job, JobEvent, PacingLane, Submission
 from tests.engine.simulated import Lose, Word
 from tests.scenarios.world import World
 from tests.storage.listing import keys_in
@@ -71,6 +74,43 @@ def test_a_stop_begins_no_further_download_or_status_read(world: World) -> None:
     world.provider.download_seconds = 0.0
     world.run_to_the_end()
     world.assert_saved(MANY)
+
+
+def test_what_comes_back_after_the_wait_is_kept_and_its_job_given_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A status read that outlasts the pump's own patience says “still rendering”: nobody waits for its lease."""
+    world.provider.script("INV-1", status=itertools.repeat(Word("processing")))
+    world.hand_over("INV-1")
+    world.run_until(lambda: len(world.provider.jobs) == 1)
+    fetch_status = world.provider.fetch_status
+
+    def slowly(*given: Any, **named: Any) -> Any:
+        status = fetch_status(*given, **named)
+        world.clock.wait(threading.Event(), 3 * (ENGINE.read_timeout + ENGINE.connect_timeout))
+        return status
+
+    monkeypatch.setattr(world.provider, "fetch_status", slowly)
+    before = len(world.provider.reads)
+    world.clock.advance(5)
+    world.pump(stopping=lambda: len(world.provider.reads) > before).run()
+    job = world.job("INV-1")
+    assert (job.state, job.lease_owner) == ("accepted", None)
+    assert Exchange.objects.filter(kind="poll").count() == len(world.provider.reads)
+
+
+def test_a_fault_in_the_look_for_odd_ones_costs_no_lease(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def broken(_saved: object) -> int:
+        looks.append(1)
+        raise ArithmeticError("a fault of ours")
+
+    monkeypatch.setattr(outliers, "look_at_versions", broken)
+    world.hand_over(*NAMES)
+    world.run_to_the_end()
+    world.assert_saved(NAMES)
+    assert looks
 
 
 # --- killed ---
