@@ -210,6 +210,11 @@ HOLD_WHAT_TO_DO: Mapping[str, str] = {
 }
 
 
+def resume_command(public_id: str) -> str:
+    """What a person types to let a paused batch go on."""
+    return f"manage.py batch {public_id} --resume"
+
+
 def sentence(text: str) -> str:
     """`text` with a full stop where it ends without one, so that what follows does not run into it."""
     text = text.strip()

@@ -25,8 +25,7 @@ def write_batch(out: OutputWrapper, batch: Batch) -> None:
     waits_until = selectors.waits_until(batch, progress, now=timezone.now())
     out.write(printable(sentences.status_sentence(batch, progress, held_accounts, waits_until=waits_until)))
     for account in held_accounts:
-        what = wording.HOLD_WHAT_TO_DO[account.hold_reason]
-        out.write(f"Account {account.slug} is held: {printable(wording.sentence(account.hold_words))} {what}")
+        out.write(f"Account {printable(sentences.held_account(account))}")
     if noticed := listings.notices(batch).count if counts.saved else 0:
         out.write(f"{wording.documents(noticed)} saved with a notice; `results` has it.")
     out.write("")
