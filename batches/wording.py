@@ -1,7 +1,7 @@
 """The words and colours that people see: one table per idea, pure. Queries are `selectors.py`, markup is templates.
 
-A colour is a name of `static/batches/batches.css` (`saved`, `moving`, `held`, `failed`, `stopped`); it never stands
-alone, a word always stands beside it.
+A colour is a name of `static/batches/batches.css` (`saved`, `moving`, `waiting`, `held`, `failed`, `stopped`);
+it never stands alone, a word always stands beside it.
 """
 
 from __future__ import annotations

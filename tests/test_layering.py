@@ -18,6 +18,7 @@ BATCHES = Path(__file__).resolve().parent.parent / "batches"
 READERS = frozenset(
     {
         "archives",
+        "attention",
         "documents",
         "filenames",
         "listings",

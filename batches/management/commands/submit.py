@@ -167,7 +167,7 @@ class Command(DatabaseCommand):
                 return progress
             if progress.state == BatchState.HELD and not held_said:
                 held_said = True
-                for account in selectors.held_accounts(batch):
+                for account in selectors.held_accounts(batch, progress):
                     self.stderr.write(f"Account {sentences.held_account(account)}")
             if progress.state == BatchState.PAUSED and not paused_said:
                 paused_said = True
