@@ -87,7 +87,7 @@ def build(batch: Batch, *, store: ArtifactStore, now: datetime) -> Archive:
 
 def _missing_keys(batch: Batch, store: ArtifactStore) -> set[str]:
     """Keys of artifacts whose object is not there in full."""
-    stored = Artifact.objects.filter(version__items__batch=batch, local_deleted_at=None, missing_at=None)
+    stored = Artifact.objects.filter(selectors.in_store(), version__items__batch=batch)
     sizes = dict(stored.values_list("storage_key", "byte_count"))
     with ThreadPoolExecutor(SIZE_THREADS) as pool:
         found = pool.map(store.size, sizes)

@@ -189,7 +189,7 @@ def _run_sentinel(stop: _Flag, started: _Flag, heartbeat: Any) -> None:
     except ClusterBroken as error:
         logger.error("%s; the cluster starts again", error)
         _end_at_once()
-    except Exception:
+    except Exception:  # whatever it was, the interpreter's own way out would join the children
         logger.exception("the sentinel failed; the cluster starts again")
         _end_at_once()
 
@@ -268,7 +268,7 @@ class _Main:
                 if not database_away:
                     logger.warning("the database does not answer, work waits for it: %s", error)
                 database_away = True
-            except Exception:
+            except Exception:  # a thread that ended here would be missed by nobody, and nothing would ring any more
                 logger.exception("ringing for due work failed")
             finally:
                 db.close_old_connections()
@@ -326,7 +326,7 @@ class Supervisor:
             main = _Main(self.ring)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, noted)
             code = main.run()
-        except Exception:
+        except Exception:  # `os._exit` below would end the process without a traceback
             logger.exception("q-main failed")
         finally:
             # Whatever happened, this copy of the supervisor's frames must not return into its loop.

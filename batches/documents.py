@@ -50,7 +50,7 @@ class VersionRow:
     @property
     def has_file(self) -> bool:
         artifact = self.artifact
-        return artifact is not None and artifact.local_deleted_at is None and artifact.missing_at is None
+        return artifact is not None and selectors.is_in_store(artifact, artifact.local_deleted_at, artifact.missing_at)
 
 
 @dataclass(frozen=True)

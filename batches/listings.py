@@ -1,4 +1,4 @@
-"""Read-only queries behind the pages: lists by keyset, failures by cause, held accounts and alerts.
+"""Read-only queries behind the pages: lists of batches and their items, by keyset. What needs a person: `attention.py`.
 
 Each function asks a constant number of queries and reads at most one page of rows, whatever the size of a batch.
 """
@@ -11,21 +11,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Window
-from django.db.models.functions import RowNumber
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from batches import selectors, wording
+from batches import attention, selectors, wording
 from batches.models import (
     ACTIVE_STATES,
     FAILED_STATES,
     AccountHealth,
-    Alert,
-    AlertKind,
     Batch,
     BatchItem,
     HoldReason,
     JobState,
-    ProviderAccount,
     Submission,
 )
 from batches.wording import Badge, Group
@@ -34,10 +30,6 @@ Row = TypeVar("Row")
 
 ITEMS_PER_PAGE = 50
 BATCHES_PER_PAGE = 20
-#: Failed documents that a cause names before it says "and n more".
-NAMES_PER_CAUSE = 5
-CAUSES_SHOWN = 8
-ALERTS_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -133,7 +125,7 @@ def items_page(
         known = Q(version__job__failure_class=failure_class, version__job__failure_code=code)
         items = items.none() if "\0" in cause else items.filter(known, dismissed_at=None)
     if is_noticed:
-        items = _noticed(items)
+        items = attention.noticed(items)
     if q:
         items = _searched(items, q)
     backwards = before is not None
@@ -179,142 +171,9 @@ def _searched(items: QuerySet[BatchItem], q: str) -> QuerySet[BatchItem]:
 def _item_row(values: tuple[Any, ...]) -> ItemRow:
     *shown, deleted_at, missing_at = values
     row = ItemRow(*shown)
-    has_no_file = deleted_at is not None or missing_at is not None
-    if has_no_file or row.byte_count is None:
-        return replace(row, pages=None, byte_count=None, notice="", notice_words="")
-    return row
-
-
-@dataclass(frozen=True)
-class NoticedItem:
-    business_id: str
-    document_id: str
-    words: str
-
-
-@dataclass(frozen=True)
-class Notices:
-    """Saved documents of a batch whose PDF is worth a look; the first few by name."""
-
-    count: int = 0
-    items: Sequence[NoticedItem] = ()
-
-    @property
-    def more_count(self) -> int:
-        return self.count - len(self.items)
-
-
-def notices(batch: Batch) -> Notices:
-    """In one query where there are none, in two where there are."""
-    found = _noticed(BatchItem.objects.filter(batch=batch, cancelled_at=None))
-    columns = ("document__business_id", "document__public_id", "version__artifact__notice_words")
-    named = [NoticedItem(*row) for row in found.order_by("position").values_list(*columns)[:NAMES_PER_CAUSE]]
-    return Notices(found.count() if len(named) == NAMES_PER_CAUSE else len(named), named)
-
-
-def _noticed(items: QuerySet[BatchItem]) -> QuerySet[BatchItem]:
-    odd = Q(version__artifact__notice__gt="")
-    return items.filter(odd, version__artifact__local_deleted_at=None, version__artifact__missing_at=None)
-
-
-# --- what needs a person --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class FailedItem:
-    position: int
-    business_id: str
-    document_id: str
-    words: str
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Failed, undismissed items of one batch with the same class and provider code; the first few by name."""
-
-    failure_class: str
-    code: str
-    count: int
-    items: Sequence[FailedItem]
-
-    @property
-    def title(self) -> str:
-        return wording.failure_label(self.failure_class, self.code)
-
-    @property
-    def key(self) -> str:
-        """Names the cause in an address."""
-        return f"{self.failure_class}:{self.code}"
-
-    @property
-    def what_to_do(self) -> str:
-        return wording.what_to_do(self.failure_class, self.code)
-
-    @property
-    def more_count(self) -> int:
-        return self.count - len(self.items)
-
-
-def causes(batch: Batch) -> list[Cause]:
-    """Why items of this batch failed, the most frequent cause first, in one query."""
-    by_cause = [F("version__job__failure_class"), F("version__job__failure_code")]
-    failed = (
-        BatchItem.objects.filter(
-            batch=batch, cancelled_at=None, dismissed_at=None, version__job__state__in=FAILED_STATES
-        )
-        .annotate(
-            place=Window(RowNumber(), partition_by=by_cause, order_by="position"),
-            in_cause=Window(Count("pk"), partition_by=by_cause),
-        )
-        .filter(place__lte=NAMES_PER_CAUSE)
-        .order_by("-in_cause", "version__job__failure_class", "version__job__failure_code", "position")
-        .values_list(
-            "version__job__failure_class",
-            "version__job__failure_code",
-            "in_cause",
-            "position",
-            "document__business_id",
-            "document__public_id",
-            "version__job__failure_words",
-        )
-    )
-    named: dict[tuple[str, str, int], list[FailedItem]] = {}
-    for row in failed[: CAUSES_SHOWN * NAMES_PER_CAUSE]:
-        named.setdefault(row[:3], []).append(FailedItem(*row[3:]))
-    return [Cause(*key, items) for key, items in named.items()]
-
-
-def held_accounts_of(user: selectors.Person) -> QuerySet[ProviderAccount]:
-    """Held accounts that the user's workspaces may use."""
-    usable = selectors.usable_accounts(selectors.visible_workspaces(user))
-    return usable.filter(health=AccountHealth.HELD) if selectors.visible_workspaces(user).exists() else usable.none()
-
-
-@dataclass(frozen=True)
-class Alerts:
-    """The newest open alerts, and how many more are open."""
-
-    shown: Sequence[Alert]
-    more_count: int
-
-
-def open_alerts(user: selectors.Person) -> Alerts:
-    """Open alerts about the user's documents and batches, their accounts' late downloads, and the store they share.
-
-    Held accounts are told apart from them.
-    """
-    mine = selectors.visible_workspaces(user)
-    about_mine = Q(batch__workspace__in=mine) | Q(job__version__document__workspace__in=mine)
-    about_mine |= Q(kind=AlertKind.LINKS_AGEING, account__in=selectors.usable_accounts(mine).values("pk"))
-    if mine.exists():
-        about_mine |= Q(kind=AlertKind.STORE, job=None, batch=None)
-    alerts = Alert.objects.filter(about_mine, closed_at=None).exclude(kind=AlertKind.ACCOUNT_HELD)
-    newest = alerts.select_related("job__version__document", "batch").order_by("-opened_at", "-id")
-    shown = list(newest[:ALERTS_SHOWN])
-    for alert in shown:
-        if alert.job:  # the link before the words names the document already
-            alert.words = alert.words.removeprefix(f"{alert.job.version.document.business_id}: ")
-    return Alerts(shown, alerts.count() - len(shown) if len(shown) == ALERTS_SHOWN else 0)
+    if selectors.is_in_store(row.byte_count, deleted_at, missing_at):
+        return row
+    return replace(row, pages=None, byte_count=None, notice="", notice_words="")
 
 
 # --- batches --------------------------------------------------------------------------------------------------------

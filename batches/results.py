@@ -15,6 +15,7 @@ from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
 
+from batches import selectors
 from batches.filenames import Names, pdf_stem
 from batches.models import (
     Batch,
@@ -154,7 +155,7 @@ def _row(
     """One line; `times` are when it was rendered and when saved."""
     rendered_at, saved_at = times
     is_cancelled = item.cancelled_at is not None
-    is_stored = item.storage_key is not None and item.deleted_at is None and item.missing_at is None
+    is_stored = selectors.is_in_store(item.storage_key, item.deleted_at, item.missing_at)
     accepted = [submission for submission in submissions if submission.provider_job_id]
     # The one whose PDF is stored, else the last.
     accepted.sort(key=lambda submission: submission.pk == item.stored_submission)

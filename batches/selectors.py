@@ -229,7 +229,7 @@ def _item_json(row: tuple[Any, ...]) -> dict[str, Any]:
     position, business_id, version, cancelled_at, state, failure, provider_job_id, *stored = row
     key, sha256, pages, deleted_at, missing_at = stored
     is_cancelled = cancelled_at is not None
-    is_stored = key is not None and deleted_at is None and missing_at is None
+    is_stored = is_in_store(key, deleted_at, missing_at)
     return {
         "position": position,
         "business_id": business_id,
@@ -241,6 +241,22 @@ def _item_json(row: tuple[Any, ...]) -> dict[str, Any]:
         "sha256": sha256 if is_stored else None,
         "pages": pages if is_stored else None,
     }
+
+
+# --- stored files -----------------------------------------------------------------------------------------------------
+
+
+def in_store(path: str = "") -> Q:
+    """Artifacts whose file is there, by all that we know; `path` leads to them, as in `version__artifact__`.
+
+    Retention deletes files, and the store's sweep marks those that it misses.
+    """
+    return Q(**{f"{path}local_deleted_at": None, f"{path}missing_at": None})
+
+
+def is_in_store(stored: object | None, deleted_at: datetime | None, missing_at: datetime | None) -> bool:
+    """As `in_store`, of columns that were read; `stored` is one that every artifact has."""
+    return stored is not None and deleted_at is None and missing_at is None
 
 
 # --- who may see what -----------------------------------------------------------------------------------------------
@@ -284,12 +300,14 @@ def started_batch(workspace: Workspace, creation_key: str) -> Batch | None:
     return Batch.objects.filter(workspace=workspace, creation_key=digest).first()
 
 
-def held_accounts(batch: Batch) -> QuerySet[ProviderAccount]:
-    """The held accounts on which items of this batch wait, or at which they are."""
+def held_accounts(batch: Batch, progress: Progress) -> list[ProviderAccount]:
+    """The held accounts on which items of this batch wait, or at which they are; not asked where nothing can be."""
+    if not (progress.counts.held or progress.counts.in_progress):
+        return []
     states = (JobState.PENDING, *IN_FLIGHT_STATES)
     waiting = Job.objects.filter(account=OuterRef("pk"), state__in=states, version__items__batch=batch)
     held = ProviderAccount.objects.filter(Exists(waiting), health=AccountHealth.HELD)
-    return held.defer(*ACCOUNT_SECRETS).order_by("pk")
+    return list(held.defer(*ACCOUNT_SECRETS).order_by("pk"))
 
 
 def waits_until(batch: Batch, progress: Progress, *, now: datetime) -> datetime | None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from batches import wording
-from batches.models import Batch, JobState, ProviderAccount
+from batches.models import ACTIVE_STATES, Batch, JobState, ProviderAccount
 from batches.selectors import Progress
 from batches.wording import BatchState
 
@@ -49,7 +49,13 @@ def _why_paused(batch: Batch, progress: Progress) -> str:
     if batch.paused_at is None or not progress.counts.held:
         return ""
     because = f"It was paused because: {wording.sentence(batch.pause_reason)} " if batch.pause_reason else ""
-    return f"{because}When it may go on, resume it with: manage.py batch {batch.public_id} --resume."
+    return f"{because}When it may go on, resume it with: {wording.resume_command(batch.public_id)}."
+
+
+def held_account(account: ProviderAccount) -> str:
+    """Why nothing is sent on a held account, and what ends that; its slug stands first."""
+    what_to_do = wording.HOLD_WHAT_TO_DO[account.hold_reason]
+    return f"{account.slug} is held: {wording.sentence(account.hold_words)} {what_to_do}"
 
 
 def attention_sentence(progress: Progress) -> str:
@@ -62,9 +68,7 @@ def breakdown(progress: Progress) -> str:
     """What the counter in progress is made of: `463 waiting, 4 rendering, 2 fetching`."""
     states = progress.in_progress_states
     parts = [
-        f"{states[state]:,} {wording.JOB_BADGES[state].label.lower()}"
-        for state in (JobState.PENDING, JobState.SUBMITTING, JobState.ACCEPTED, JobState.RENDERED)
-        if states.get(state)
+        f"{states[state]:,} {wording.JOB_BADGES[state].label.lower()}" for state in ACTIVE_STATES if states.get(state)
     ]
     return ", ".join(parts)
 

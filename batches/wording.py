@@ -1,7 +1,7 @@
 """The words and colours that people see: one table per idea, pure. Queries are `selectors.py`, markup is templates.
 
-A colour is a name of `static/batches/batches.css` (`saved`, `moving`, `held`, `failed`, `stopped`); it never stands
-alone, a word always stands beside it.
+A colour is a name of `static/batches/batches.css` (`saved`, `moving`, `waiting`, `held`, `failed`, `stopped`);
+it never stands alone, a word always stands beside it.
 """
 
 from __future__ import annotations
@@ -208,6 +208,11 @@ HOLD_WHAT_TO_DO: Mapping[str, str] = {
     HoldReason.UNREACHABLE: "It is tried again by itself and goes on; look at the network or the service if it lasts.",
     HoldReason.PERSON: "Resume the account when it may go on.",
 }
+
+
+def resume_command(public_id: str) -> str:
+    """What a person types to let a paused batch go on."""
+    return f"manage.py batch {public_id} --resume"
 
 
 def sentence(text: str) -> str:

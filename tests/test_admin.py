@@ -14,7 +14,7 @@ from django.test import Client
 from django.urls import reverse
 
 from batches import tokens
-from batches.admin import Evidence
+from batches.admin.kinds import Evidence
 from batches.models import (
     Alert,
     ApiToken,

@@ -18,6 +18,7 @@ BATCHES = Path(__file__).resolve().parent.parent / "batches"
 READERS = frozenset(
     {
         "archives",
+        "attention",
         "documents",
         "filenames",
         "listings",
@@ -59,7 +60,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "api": FACE_MAY,
     "admin": FACE_MAY | {"views"},
     "urls": frozenset({"api", "views"}),
-    "management": FACE_MAY | {"cluster", "installation", "queue", "sandbox", "stack", "tasks"},
+    "management": FACE_MAY | {"cluster", "installation", "processes", "queue", "sandbox", "stack", "tasks"},
 }
 
 #: Outside packages that only some parts may import. A part is named as above, one module as `engine/clock`.

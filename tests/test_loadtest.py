@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 from batches.management import loadtest_rules as rules
-from batches.management.commands import loadtest
+from batches.management import loadtest_run
 from batches.management.loadtest_probes import cluster_megabytes
 from batches.models import AuditEntry, Job, JobState, ProviderAccount
 from tests.factories import make_account
@@ -169,8 +171,8 @@ def test_what_makes_no_sense_gets_a_sentence(option: str) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_without_a_cluster_it_says_so_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loadtest, "PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(loadtest, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(loadtest_run, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(loadtest_run, "SETTLE_SECONDS", 0.0)
     make_account(slug="sandbox", max_in_flight=17)
     code, _, err = run("loadtest", "--account", "sandbox", "--steps", "1,2")
     assert code == 2
@@ -179,6 +181,19 @@ def test_without_a_cluster_it_says_so_and_leaves_nothing_behind(monkeypatch: pyt
     assert ProviderAccount.objects.get().max_in_flight == 17
     actions = AuditEntry.objects.filter(action__contains="load_test").order_by("pk").values_list("action", flat=True)
     assert list(actions) == ["start_load_test", "end_load_test"]
+
+
+def test_stops_end_a_wait_at_once_and_are_only_noted() -> None:
+    """So that a second Ctrl-C cannot end the putting back of the limits."""
+    stops_of_tests = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with loadtest_run.stops_noted() as stops:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        begun = time.monotonic()
+        stops.wait(30.0)
+        assert time.monotonic() - begun < 10.0
+        assert stops.take() == {signal.SIGTERM, signal.SIGINT}
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == stops_of_tests
 
 
 @pytest.mark.processes

@@ -37,11 +37,6 @@ ENDED_AT_ONCE = 500
 CANCELLABLE_STATES = (JobState.PENDING, JobState.SUBMITTING)
 
 
-def resume_command(public_id: str) -> str:
-    """What a person types to let a paused batch go on."""
-    return f"manage.py batch {public_id} --resume"
-
-
 @again_after_deadlock
 def pause(batch_id: int, *, reason: str, by: By, now: datetime) -> bool:
     """Send nothing new of this batch; true when this call paused it, false when it was paused or cancelled before.

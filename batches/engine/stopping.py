@@ -20,6 +20,7 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from batches.engine import mishaps, running
 from batches.engine.errors import IntakeRefused
 from batches.models import ACTIVE_STATES, FAILED_STATES, Alert, AlertKind, Batch, BatchItem, Job, JobState
+from batches.wording import resume_command
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ def _ask(batch: Batch, counted: Counted, *, now: datetime) -> bool:
         return False
     if percent is None:  # the person is told how many there are by now
         words = verdict(_count_since(batch, FAILED_STATES, most=None), ended, after=after, percent=percent) or words
-    how = f"then resume it with: {running.resume_command(batch.public_id)}"
+    how = f"then resume it with: {resume_command(batch.public_id)}"
     alert = f"{batch.name} was paused by its own rule: {words} {WHAT_TO_DO} {how}"
     if not running.stop(batch.pk, reason=words, alert=alert, now=now):
         return False

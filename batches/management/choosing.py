@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -12,7 +11,6 @@ from batches.models import Batch, ProviderAccount, Workspace
 
 #: Exit code of what a person has to decide or correct (docs/architecture.md, "Stable interfaces").
 REFUSED = 2
-FROM_WHERE = "command line"
 
 
 def refusal(words: str) -> CommandError:
@@ -70,14 +68,6 @@ def account_for(chosen: Workspace, slug: str | None) -> ProviderAccount:
             else "There is no account yet; run `manage.py bootstrap` first."
         )
     return found
-
-
-def actor_words() -> str:
-    """Who runs this command, as the machine knows them."""
-    try:
-        return f"{getpass.getuser()} (command line)"
-    except (KeyError, OSError):  # a container's user id without a name
-        return "command line"
 
 
 def _known(rows: Any) -> str:

@@ -9,7 +9,7 @@ from django.core.management.base import OutputWrapper
 from django.db.models import Q
 from django.utils import timezone
 
-from batches import listings, results, selectors, sentences, wording
+from batches import attention, results, selectors, sentences, wording
 from batches.models import Batch, BatchItem, JobState
 
 CELL_CHARACTERS = 60
@@ -21,13 +21,12 @@ def write_batch(out: OutputWrapper, batch: Batch) -> None:
     out.write(f"{batch.public_id}  {printable(batch.name)}")
     out.write(wording.BATCH_BADGES[progress.state].label + ": " + counters(progress.counts))
     counts = progress.counts
-    held_accounts = list(selectors.held_accounts(batch)) if counts.held or counts.in_progress else []
+    held_accounts = selectors.held_accounts(batch, progress)
     waits_until = selectors.waits_until(batch, progress, now=timezone.now())
     out.write(printable(sentences.status_sentence(batch, progress, held_accounts, waits_until=waits_until)))
     for account in held_accounts:
-        what = wording.HOLD_WHAT_TO_DO[account.hold_reason]
-        out.write(f"Account {account.slug} is held: {printable(wording.sentence(account.hold_words))} {what}")
-    if noticed := listings.notices(batch).count if counts.saved else 0:
+        out.write(f"Account {printable(sentences.held_account(account))}")
+    if noticed := attention.notices(batch, counts).count:
         out.write(f"{wording.documents(noticed)} saved with a notice; `results` has it.")
     out.write("")
     held = _held_positions(batch) if progress.counts.held else frozenset()

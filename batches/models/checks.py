@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.db import models
 
 
@@ -15,6 +17,12 @@ def set_together(first: str, second: str, *, name: str) -> models.CheckConstrain
     both = models.Q(**{f"{first}__isnull": False, f"{second}__isnull": False})
     neither = models.Q(**{f"{first}__isnull": True, f"{second}__isnull": True})
     return models.CheckConstraint(condition=both | neither, name=name)
+
+
+def one_open(fields: Sequence[str], *, until: str, name: str) -> models.UniqueConstraint:
+    """Of rows that are equal in `fields` at most one is open: its `until`, the time that ends it, is null."""
+    still_open = models.Q(**{f"{until}__isnull": True})
+    return models.UniqueConstraint(fields=list(fields), condition=still_open, name=name)
 
 
 def exactly_one(first: str, second: str, *, name: str) -> models.CheckConstraint:

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from batches.models.accounts import ProviderAccount
 from batches.models.batches import Batch
-from batches.models.checks import known_values
+from batches.models.checks import known_values, one_open
 from batches.models.jobs import Job
 from batches.models.workspaces import Workspace
 
@@ -75,11 +75,7 @@ class Alert(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["kind", "subject"],
-                condition=models.Q(closed_at__isnull=True),
-                name="alert_one_open_per_kind_and_subject",
-            ),
+            one_open(["kind", "subject"], until="closed_at", name="alert_one_open_per_kind_and_subject"),
             known_values("kind", AlertKind, name="alert_kind_known"),
         ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from batches.models.checks import known_values, set_together
+from batches.models.checks import known_values, one_open, set_together
 from batches.models.documents import Artifact
 
 
@@ -30,11 +30,7 @@ class StoreFinding(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["kind", "storage_key"],
-                condition=models.Q(resolved_at__isnull=True),
-                name="store_finding_one_open_per_key",
-            ),
+            one_open(["kind", "storage_key"], until="resolved_at", name="store_finding_one_open_per_key"),
             known_values("kind", FindingKind, name="store_finding_kind_known"),
             set_together("resolved_at", "resolution", name="store_finding_resolved_with_words"),
         ]

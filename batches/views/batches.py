@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from batches import listings, selectors, sentences, wording
+from batches import attention, listings, selectors, sentences, wording
 from batches.models import Batch
 from batches.views import problems, rows
 from batches.views.access import SignedInRequest, batch_or_404
@@ -76,8 +76,8 @@ def batch_list(request: SignedInRequest) -> HttpResponse:
         "newer": _with(path, view=view, q=q, before=page.before) if page.before else "",
         "older": _with(path, view=view, q=q, after=page.after) if page.after else "",
         "is_filtered": bool(q or view),
-        "held_accounts": listings.held_accounts_of(request.user),
-        "alerts": listings.open_alerts(request.user),
+        "held_accounts": attention.held_accounts_of(request.user),
+        "alerts": attention.open_alerts(request.user),
         "all_alerts_url": _all_alerts(request.user),
         "may_start": selectors.writable_workspaces(request.user).exists(),
         "shows_workspace": selectors.visible_workspaces(request.user).count() > 1,
@@ -184,9 +184,9 @@ def _batch_context(batch: Batch, *, group: str, cause: str, q: str) -> dict[str,
     """What the page and its live fragment both show of a batch."""
     progress = selectors.progress(batch)
     counts = progress.counts
-    held = list(selectors.held_accounts(batch)) if counts.held or counts.in_progress else []
-    notices = listings.notices(batch) if counts.saved else listings.Notices()
-    causes = listings.causes(batch) if progress.needs_attention else []
+    held = selectors.held_accounts(batch, progress)
+    notices = attention.notices(batch, counts)
+    causes = attention.causes(batch) if progress.needs_attention else []
     waits_until = selectors.waits_until(batch, progress, now=timezone.now())
     sentence = sentences.status_sentence(batch, progress, held, waits_until=waits_until)
     tabs = _tabs(batch, progress, group=group, q=q)

@@ -9,8 +9,8 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from batches import results, selectors, sentences, wording
-from batches.engine import audit, deadlines, health
-from batches.management import account_settings, choosing
+from batches.engine import deadlines, health
+from batches.management import account_settings, auditing, choosing
 from batches.management.readiness import DatabaseCommand
 from batches.models import AccountHealth, HoldReason, ProviderAccount
 
@@ -67,17 +67,8 @@ class Command(DatabaseCommand):
         return "Resumed."
 
     def _record(self, action: str, account: ProviderAccount, reason: str, facts: dict[str, Any]) -> None:
-        audit.record(
-            action,
-            subject=f"account {account.slug}",
-            workspace=account.workspace,
-            actor=None,
-            actor_words=choosing.actor_words(),
-            from_where=choosing.FROM_WHERE,
-            now=timezone.now(),
-            reason=reason,
-            facts=facts,
-        )
+        subject = f"account {account.slug}"
+        auditing.record(action, subject, account.workspace, now=timezone.now(), reason=reason, facts=facts)
 
     def _write(self, account: ProviderAccount) -> None:
         facts = _facts(account)

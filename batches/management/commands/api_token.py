@@ -11,8 +11,7 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from batches import selectors, tokens
-from batches.engine import audit
-from batches.management import choosing
+from batches.management import auditing, choosing
 from batches.management.readiness import DatabaseCommand
 
 
@@ -35,16 +34,8 @@ class Command(DatabaseCommand):
         now = timezone.now()
         lifetime = timedelta(days=options["days"]) if options["days"] else None
         token, secret = tokens.issue(user, workspace, name=options["name"], now=now, lifetime=lifetime)
-        audit.record(
-            "make_api_token",
-            subject=f"token {token.prefix}…",
-            workspace=workspace,
-            actor=None,
-            actor_words=choosing.actor_words(),
-            from_where=choosing.FROM_WHERE,
-            now=now,
-            facts={"for": user.username, "name": token.name, "days": options["days"]},
-        )
+        facts = {"for": user.username, "name": token.name, "days": options["days"]}
+        auditing.record("make_api_token", f"token {token.prefix}…", workspace, now=now, facts=facts)
         self.stdout.write(secret)
         until = f"until {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "until it is ended"
         self.stderr.write(f"Keep it now; it is not shown again. It reads workspace {workspace.slug} {until}.")

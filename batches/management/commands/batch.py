@@ -10,8 +10,7 @@ from django.utils import timezone
 
 from batches import selectors, wording
 from batches.engine import running
-from batches.engine.audit import By
-from batches.management import choosing, tables
+from batches.management import auditing, choosing, tables
 from batches.management.readiness import DatabaseCommand
 from batches.models import Batch
 
@@ -70,13 +69,13 @@ def _given(reason: str) -> str:
 def _pause(batch: Batch, reason: str) -> str:
     if _has_ended(batch):
         return "It has ended already; nothing was paused."
-    if not running.pause(batch.pk, reason=reason, by=_by(), now=timezone.now()):
+    if not running.pause(batch.pk, reason=reason, by=auditing.by(), now=timezone.now()):
         return "It was paused or cancelled already; that stays as it is."
-    return f"Paused. Let it go on with: {running.resume_command(batch.public_id)}"
+    return f"Paused. Let it go on with: {wording.resume_command(batch.public_id)}"
 
 
 def _resume(batch: Batch, reason: str) -> str:
-    if running.resume(batch.pk, reason=reason, by=_by(), now=timezone.now()):
+    if running.resume(batch.pk, reason=reason, by=auditing.by(), now=timezone.now()):
         return "Resumed."
     return "It is cancelled for good; nothing was resumed." if batch.cancelled_at else "It was not paused."
 
@@ -84,14 +83,10 @@ def _resume(batch: Batch, reason: str) -> str:
 def _cancel(batch: Batch, reason: str) -> str:
     if _has_ended(batch):
         return "It has ended already; nothing was cancelled."
-    if not running.cancel(batch.pk, reason=reason, by=_by(), now=timezone.now()):
+    if not running.cancel(batch.pk, reason=reason, by=auditing.by(), now=timezone.now()):
         return "It was cancelled already."
     return "Cancelled: what was not sent is given up; what the provider has is still saved."
 
 
 def _has_ended(batch: Batch) -> bool:
     return selectors.progress(batch).state in wording.ENDED_STATES
-
-
-def _by() -> By:
-    return By(None, choosing.actor_words(), choosing.FROM_WHERE)

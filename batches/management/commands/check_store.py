@@ -16,10 +16,10 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from batches import results
-from batches.engine import audit, storecheck, storerepair
+from batches.engine import storecheck, storerepair
 from batches.engine.clock import SystemClock
 from batches.engine.storecheck import SliceReport
-from batches.management import choosing, tables
+from batches.management import auditing, choosing, tables
 from batches.management.readiness import DatabaseCommand
 from batches.models import FindingKind, StoreFinding, SweepKind
 from batches.storage import ArtifactStore, open_store
@@ -47,7 +47,7 @@ class Command(DatabaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         store = open_store(settings.STORAGE_URL)
         if options["repair"]:
-            _record_repair()
+            auditing.record("repair_store", "store", None, now=timezone.now())
         is_deep, is_repair = bool(options["deep"]), bool(options["repair"])
         check_objects = partial(storecheck.check_objects, is_deep=is_deep, by_person=True, is_repair=is_repair)
         check_orphans = partial(storecheck.check_orphans, by_person=True, is_repair=is_repair)
@@ -123,17 +123,3 @@ def _happening(findings: Sequence[dict[str, Any]]) -> Iterator[str]:
     about = Counter(each["what_follows"] for each in findings if each["document"])
     for what, count in about.items():
         yield f"{count:,} {'is' if count == 1 else 'are'} {what}."
-
-
-def _record_repair() -> None:
-    audit.record(
-        "repair_store",
-        subject="store",
-        workspace=None,
-        actor=None,
-        actor_words=choosing.actor_words(),
-        from_where=choosing.FROM_WHERE,
-        now=timezone.now(),
-        reason="",
-        facts={},
-    )

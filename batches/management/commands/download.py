@@ -12,10 +12,8 @@ from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
 from batches import archives, storage
-from batches.engine import audit
-from batches.management import choosing
+from batches.management import auditing, choosing
 from batches.management.readiness import DatabaseCommand
-from batches.models import Batch
 
 
 class Command(DatabaseCommand):
@@ -41,21 +39,10 @@ class Command(DatabaseCommand):
             raise CommandError(str(error)) from error
         except OSError as error:
             raise choosing.refusal(f"{out} cannot be written ({error.strerror}).") from error
-        self._record(batch, archive, now=now)
+        facts = {"documents": archive.document_count, "rows": archive.row_count}
+        auditing.record("download_archive", f"batch {batch.public_id}", batch.workspace, now=now, facts=facts)
         note = " (PARTIAL: manifest.csv says why the others are missing)" if archive.is_partial else ""
         self.stdout.write(f"{out}: {archive.document_count:,} of {archive.row_count:,} documents{note}")
-
-    def _record(self, batch: Batch, archive: archives.Archive, *, now: Any) -> None:
-        audit.record(
-            "download_archive",
-            subject=f"batch {batch.public_id}",
-            workspace=batch.workspace,
-            actor=None,
-            actor_words=choosing.actor_words(),
-            from_where=choosing.FROM_WHERE,
-            now=now,
-            facts={"documents": archive.document_count, "rows": archive.row_count},
-        )
 
 
 def _write(archive: archives.Archive, out: Path) -> None:

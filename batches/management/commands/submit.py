@@ -19,10 +19,10 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
-from batches import filenames, selectors, storage, wording
+from batches import filenames, selectors, sentences, storage, wording
 from batches.engine import intake, stopping
 from batches.engine.errors import IntakeRefused
-from batches.management import choosing, refusals, tables
+from batches.management import auditing, choosing, refusals, tables
 from batches.management.readiness import DatabaseCommand
 from batches.manifests import Code, ManifestRefused, from_path
 from batches.models import Batch, ConflictPolicy
@@ -118,8 +118,8 @@ class Command(DatabaseCommand):
                     check,
                     name=options["name"] or filenames.batch_name(check.manifest.filename),
                     actor=None,
-                    actor_words=choosing.actor_words(),
-                    from_where=choosing.FROM_WHERE,
+                    actor_words=auditing.actor_words(),
+                    from_where=auditing.FROM_WHERE,
                     creation_key=options["creation_key"] or secrets.token_urlsafe(32),
                     store=storage.open_store(settings.STORAGE_URL),
                     now=timezone.now(),
@@ -167,9 +167,8 @@ class Command(DatabaseCommand):
                 return progress
             if progress.state == BatchState.HELD and not held_said:
                 held_said = True
-                for account in selectors.held_accounts(batch):
-                    what = wording.HOLD_WHAT_TO_DO[account.hold_reason]
-                    self.stderr.write(f"Account {account.slug} is held: {wording.sentence(account.hold_words)} {what}")
+                for account in selectors.held_accounts(batch, progress):
+                    self.stderr.write(f"Account {sentences.held_account(account)}")
             if progress.state == BatchState.PAUSED and not paused_said:
                 paused_said = True
                 reason = Batch.objects.values_list("pause_reason", flat=True).get(pk=batch.pk)

@@ -1,0 +1,153 @@
+"""Provider accounts in the admin: their settings, holding and resuming. A secret can be set and is never seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from batches import selectors, sentences, wording
+from batches.admin.kinds import Kept
+from batches.engine import deadlines, health
+from batches.models import HoldReason, LearnedDeadline, ProviderAccount
+from batches.views.access import record
+
+
+class SecretInput(forms.PasswordInput):
+    """A field that can be filled and never shows what it holds."""
+
+    def __init__(self) -> None:
+        super().__init__(render_value=False, attrs={"autocomplete": "new-password", "class": "vTextField"})
+
+
+class AccountForm(forms.ModelForm):
+    """Secrets are fields of the form and not of its model, so that none is read to show the page; `save_model` sets
+    those that were typed."""
+
+    api_key = forms.CharField(required=False, widget=SecretInput(), help_text="Leave empty to keep what is set.")
+    webhook_secret = forms.CharField(required=False, widget=SecretInput(), help_text="Leave empty to keep it.")
+    webhook_secret_previous = forms.CharField(
+        required=False, widget=SecretInput(), help_text="Still accepted while rotating. Leave empty to keep it."
+    )
+
+    class Meta:
+        model = ProviderAccount
+        # What the form shows is what `ProviderAccountAdmin.fieldsets` names, so a new column does not appear by itself.
+        exclude = selectors.ACCOUNT_SECRETS  # noqa: DJ006 - see above
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        for name in selectors.ACCOUNT_SECRETS:
+            cleaned[name] = (cleaned.get(name) or "").strip()
+            if any(not 33 <= ord(character) <= 126 for character in cleaned[name]):
+                self.add_error(name, "It holds a space, a line break or a character that no header may carry.")
+        return cleaned
+
+
+@admin.register(ProviderAccount)
+class ProviderAccountAdmin(Kept):
+    form = AccountForm
+    list_display = ("name", "slug", "kind", "health", "hold_reason", "pace", "max_in_flight", "archived_at")
+    list_filter = ("health", "kind")
+    search_fields = ("name", "slug", "base_url")
+    actions = ("hold", "resume")
+    readonly_fields = (
+        "health",
+        "hold_reason",
+        "hold_words",
+        "held_at",
+        "probe_at",
+        "transport_failure_count",
+        "created_at",
+        "secrets",
+        "suggested_deadlines",
+    )
+    fieldsets = (
+        (None, {"fields": ("name", "slug", "workspace", "kind", "base_url", "download_hosts", "archived_at")}),
+        (
+            "Health",
+            {"fields": ("health", "hold_reason", "hold_words", "held_at", "probe_at", "transport_failure_count")},
+        ),
+        ("Secrets", {"fields": ("secrets", "api_key", "webhook_secret", "webhook_secret_previous")}),
+        (
+            "Pace and limits",
+            {
+                "fields": (
+                    "submit_interval_ms",
+                    "submit_burst",
+                    "submit_windows",
+                    "max_in_flight",
+                    "poll_interval_ms",
+                    "poll_initial_ms",
+                    "poll_max_ms",
+                    "deadline_seconds",
+                    "learned_deadline",
+                    "suggested_deadlines",
+                    "key_retention_seconds",
+                    "key_retention_source",
+                )
+            },
+        ),
+        (
+            "Price and data",
+            {"fields": ("price_per_job", "price_currency", "price_source", "data_terms")},
+        ),
+    )
+
+    @admin.display(description="pace", ordering="submit_interval_ms")
+    def pace(self, account: ProviderAccount) -> str:
+        return wording.pace(sentences.interval_ms(account))
+
+    @admin.display(description="suggested deadline")
+    def suggested_deadlines(self, account: ProviderAccount) -> str:
+        if account.learned_deadline == LearnedDeadline.OFF:
+            return "None: the learned deadline is off."
+        found = deadlines.suggestions(account.pk) if account.pk else {}
+        least = deadlines.SAMPLES_LEAST
+        return "\n".join(each.words for each in found.values()) or f"None yet: that takes {least} saved documents."
+
+    @admin.display(description="what is set")
+    def secrets(self, account: ProviderAccount) -> str:
+        names = {"api_key": "API key", "webhook_secret": "webhook secret", "webhook_secret_previous": "previous one"}
+        return ", ".join(words for name, words in names.items() if selectors.is_set(account, name)) or "nothing"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ProviderAccount]:
+        return super().get_queryset(request).defer(*selectors.ACCOUNT_SECRETS)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        if obj is None:
+            return self.readonly_fields
+        # An address that has a submission is fixed: the same key sent elsewhere would bill again.
+        fixed = ("slug", "kind", "base_url") if obj.submissions.exists() else ("slug",)
+        return (*self.readonly_fields, *fixed)
+
+    def save_model(self, request: HttpRequest, obj: ProviderAccount, form: Any, change: bool) -> None:
+        for name in selectors.ACCOUNT_SECRETS:
+            if form.cleaned_data[name]:
+                setattr(obj, name, form.cleaned_data[name])
+        super().save_model(request, obj, form, change)
+        action = "change_account" if change else "add_account"
+        record(request, action, f"account {obj.slug}", obj.workspace, fields=sorted(form.changed_data))
+
+    @admin.action(description="Hold: send nothing new", permissions=["change"])
+    def hold(self, request: HttpRequest, accounts: QuerySet[ProviderAccount]) -> None:
+        words = f"Held by {request.user.get_username()} in the admin."
+        done = 0
+        for account in accounts:
+            if health.hold(account.pk, reason=HoldReason.PERSON, words=words, now=timezone.now()):
+                record(request, "hold_account", f"account {account.slug}", account.workspace)
+                done += 1
+        self.message_user(request, f"{done} held, {len(accounts) - done} were held already.", messages.SUCCESS)
+
+    @admin.action(description="Resume: let waiting documents go on", permissions=["change"])
+    def resume(self, request: HttpRequest, accounts: QuerySet[ProviderAccount]) -> None:
+        done = 0
+        for account in accounts:
+            if health.resume(account.pk, now=timezone.now()):
+                record(request, "resume_account", f"account {account.slug}", account.workspace)
+                done += 1
+        self.message_user(request, f"{done} resumed, {len(accounts) - done} were not held.", messages.SUCCESS)

@@ -1,0 +1,228 @@
+"""What happened, in the admin: batches, documents, jobs and their proof, alerts, the audit log, the engine's own rows.
+
+All of it is read-only; an alert can be closed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from batches import wording
+from batches.admin.kinds import Evidence
+from batches.models import (
+    Alert,
+    Artifact,
+    AuditEntry,
+    Batch,
+    BatchItem,
+    Document,
+    DocumentVersion,
+    Duration,
+    Exchange,
+    Job,
+    JobEvent,
+    PacingLane,
+    PumpSlot,
+    StoreFinding,
+    StoreSweep,
+    Submission,
+    WebhookEvent,
+    Workspace,
+)
+from batches.views.access import record
+
+# --- batches, documents -----------------------------------------------------------------------------------------------
+
+
+@admin.register(Batch)
+class BatchAdmin(Evidence):
+    hidden = ("report",)
+    list_display = (
+        "name",
+        "public_id",
+        "workspace",
+        "account",
+        "created_by",
+        "created_at",
+        "paused_at",
+        "cancelled_at",
+    )
+    list_select_related = ("workspace", "account", "created_by")
+    search_fields = ("name", "public_id", "manifest_sha256")
+    date_hierarchy = "created_at"
+
+
+@admin.register(BatchItem)
+class BatchItemAdmin(Evidence):
+    list_display = ("batch", "position", "document", "version", "intake_outcome", "cancelled_at", "dismissed_at")
+    list_select_related = ("batch", "document", "version__document")
+    search_fields = ("batch__public_id", "document__business_id")
+
+
+@admin.register(Document)
+class DocumentAdmin(Evidence):
+    list_display = ("business_id", "public_id", "workspace", "current_version", "is_final", "created_at")
+    list_select_related = ("workspace", "current_version__document")
+    search_fields = ("business_id", "public_id")
+
+
+@admin.register(DocumentVersion)
+class DocumentVersionAdmin(Evidence):
+    hidden = ("input_inline",)
+    list_display = ("document", "number", "kind", "input_bytes", "input_sha256", "created_by", "created_at")
+    list_select_related = ("document", "created_by")
+    search_fields = ("document__business_id", "input_sha256")
+
+
+@admin.register(Artifact)
+class ArtifactAdmin(Evidence):
+    list_display = ("version", "page_count", "byte_count", "sha256", "stored_at", "local_deleted_at")
+    list_select_related = ("version__document",)
+    search_fields = ("storage_key", "sha256", "version__document__business_id")
+
+
+# --- jobs and their proof -----------------------------------------------------------------------------------------
+
+
+@admin.register(Job)
+class JobAdmin(Evidence):
+    list_display = ("version", "state", "failure_class", "account", "due_at", "deadline_at", "state_changed_at")
+    list_filter = ("state", "failure_class")
+    list_select_related = ("version__document", "account")
+    search_fields = ("version__document__business_id",)
+
+
+@admin.register(JobEvent)
+class JobEventAdmin(Evidence):
+    list_display = ("at", "job", "from_state", "to_state", "reason", "actor")
+    list_select_related = ("job",)
+    search_fields = ("job__version__document__business_id",)
+
+
+class MaskedProviderJob(Evidence):
+    """At RelayPDF the job id alone fetches the file: it is shown on the document's page, where that is written down."""
+
+    readonly_fields = ("provider_job",)
+
+    @admin.display(description="provider job")
+    def provider_job(self, row: Any) -> str:
+        return wording.masked(row.provider_job_id or "") or "–"
+
+
+@admin.register(Submission)
+class SubmissionAdmin(MaskedProviderJob):
+    hidden = ("body_inline", "result", "provider_job_id")
+    unread = ("body_inline", "result")
+    list_display = ("job", "sequence", "account", "outcome", "in_doubt", "try_count", "provider_job", "last_sent_at")
+    list_filter = ("outcome", "in_doubt")
+    list_select_related = ("job", "account")
+    search_fields = ("provider_job_id", "idempotency_key", "job__version__document__business_id")
+
+
+@admin.register(Exchange)
+class ExchangeAdmin(Evidence):
+    hidden = ("request", "response")
+    unread = ()
+    list_display = ("at", "kind", "status", "error_class", "duration_ms", "account", "job")
+    list_filter = ("kind", "error_class")
+    list_select_related = ("account", "job")
+    search_fields = ("job__version__document__business_id",)
+    readonly_fields = ("what_was_asked", "what_came_back")
+
+    @admin.display(description="request")
+    def what_was_asked(self, exchange: Exchange) -> SafeString:
+        return _json(exchange.request)
+
+    @admin.display(description="response")
+    def what_came_back(self, exchange: Exchange) -> SafeString:
+        return _json(exchange.response)
+
+
+@admin.register(WebhookEvent)
+class WebhookEventAdmin(MaskedProviderJob):
+    hidden = ("body", "headers", "provider_job_id")
+    unread = ("body", "headers")
+    list_display = ("received_at", "account", "type", "provider_job", "outcome", "processed_at")
+    list_filter = ("outcome", "type")
+    list_select_related = ("account",)
+    search_fields = ("provider_job_id", "body_sha256")
+
+
+@admin.register(Alert)
+class AlertAdmin(Evidence):
+    list_display = ("opened_at", "kind", "subject", "words", "closed_at")
+    list_filter = ("kind", ("closed_at", admin.EmptyFieldListFilter))
+    search_fields = ("subject", "words")
+    actions = ("close",)
+
+    @admin.action(description="Close selected alerts", permissions=["close"])
+    def close(self, request: HttpRequest, found: QuerySet[Alert]) -> None:
+        closed = 0
+        for alert in found:
+            if Alert.objects.filter(pk=alert.pk, closed_at=None).update(closed_at=timezone.now()):
+                record(request, "close_alert", f"alert {alert.pk} about {alert.subject}", _workspace(alert))
+                closed += 1
+        self.message_user(request, f"{closed} closed, {len(found) - closed} were closed before.", messages.SUCCESS)
+
+    def has_close_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("batches.change_alert")
+
+
+def _workspace(alert: Alert) -> Workspace | None:
+    """Whose alert it is; an account's belongs to its workspace, a shared account's to none."""
+    if alert.batch:
+        return alert.batch.workspace
+    if alert.job:
+        return alert.job.version.document.workspace
+    return alert.account.workspace if alert.account else None
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(Evidence):
+    list_display = ("at", "actor_words", "action", "subject", "workspace", "from_where", "reason")
+    list_filter = ("action",)
+    list_select_related = ("workspace",)
+    search_fields = ("actor_words", "subject", "action")
+    ordering = ("-at", "-id")
+
+
+@admin.register(PacingLane)
+class PacingLaneAdmin(Evidence):
+    list_display = ("account", "lane", "next_slot_us", "cool_down_until_us", "revision")
+    list_select_related = ("account",)
+
+
+@admin.register(PumpSlot)
+class PumpSlotAdmin(Evidence):
+    list_display = ("number", "owner", "lease_until", "heartbeat_at")
+
+
+@admin.register(Duration)
+class DurationAdmin(Evidence):
+    list_display = ("at", "account", "outcome", "remote_seconds", "total_seconds", "poll_count", "batch_size")
+    list_filter = ("outcome", "account")
+    list_select_related = ("account",)
+
+
+@admin.register(StoreFinding)
+class StoreFindingAdmin(Evidence):
+    list_display = ("found_at", "kind", "storage_key", "words", "resolved_at")
+    list_filter = ("kind", ("resolved_at", admin.EmptyFieldListFilter))
+    search_fields = ("storage_key",)
+
+
+@admin.register(StoreSweep)
+class StoreSweepAdmin(Evidence):
+    list_display = ("kind", "position", "started_at", "finished_at")
+
+
+def _json(value: Any) -> SafeString:
+    return format_html("<pre>{}</pre>", json.dumps(value, ensure_ascii=False, indent=2))
