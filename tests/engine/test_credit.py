@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import threading
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from batches.conf import ENGINE
 from batches.engine import claims, credit, health, probes
@@ -18,6 +17,7 @@ from batches.models import Alert, Batch, HoldReason, Job, JobState, ProviderAcco
 from batches.providers import errors
 from batches.providers.base import Capabilities, PreparedRequest
 from tests import factories
+from tests.engine import racing
 from tests.engine.test_intents import commit, jobs_of, prepared
 from tests.factories import NOW
 
@@ -265,22 +265,11 @@ def test_pumps_that_try_at_once_send_one() -> None:
     for _ in range(8):
         factories.make_job(batch=batch)
     taken = prepared(account)
-    together, sent, trouble = threading.Barrier(4), [], []
+    sent: list[int] = []
 
     def work(share: list[Prepared]) -> None:
-        try:
-            together.wait()
-            for each in share:
-                sent.extend(jobs_of(commit(account, [each])))
-        except Exception as error:  # noqa: BLE001 - told to the test's own thread
-            trouble.append(error)
-        finally:
-            connection.close()
+        for each in share:
+            sent.extend(jobs_of(commit(account, [each])))
 
-    threads: list[Any] = [threading.Thread(target=work, args=(taken[number::4],)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not trouble
+    racing.answers([partial(work, taken[number::4]) for number in range(4)])
     assert len(sent) == Job.objects.filter(state="submitting").count() == 1
