@@ -14,7 +14,8 @@ from batches.conf import ENGINE
 from batches.engine.pdfcheck import PdfChecker
 from batches.providers import errors
 from batches.providers.base import Accepted, DocumentSource, Finished, JobPhase, PreparedRequest, ResultRef
-from tests.engine.simulated import Complete, Cut, Fail, Finish, Lose, Page, Refuse, SimulatedProvider, Word, pdf
+from tests.engine.simulated import Complete, Cut, Fail, Finish, Lose, Page, Refuse, SimulatedProvider, Word
+from tests.engine.vendor import pdf
 from tests.engine.virtual_time import VirtualClock
 from tests.factories import NOW
 

@@ -26,8 +26,9 @@ from batches.models import ProviderAccount, Workspace
 from batches.providers.base import Provider
 from tests.factories import NOW
 from tests.simulation import actors, checks, database, endings
+from tests.simulation.network import RemoteProvider
 from tests.simulation.plan import Plan, plan_of
-from tests.simulation.remote import Remote, RemoteJob, RemoteProvider
+from tests.simulation.remote import Remote, RemoteJob
 from tests.simulation.scheduler import Killed, Overrun, Process, ProcessClock, Scheduler
 from tests.simulation.store import AtOnce, SimulatedChecker, SimulatedStore, StoreOfProcess
 from tests.simulation.threads import Threads
