@@ -13,14 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from batches.providers import errors
-from batches.providers.base import (
-    Accepted,
-    ExchangeFacts,
-    Finished,
-    JobPhase,
-    JobStatus,
-    ResultRef,
-)
+from batches.providers.base import Accepted, ExchangeFacts, Finished, JobPhase, JobStatus, ResultRef
 from tests.engine.vendor import name_in, pdf
 from tests.simulation.plan import Plan
 from tests.simulation.scheduler import Process, Scheduler
