@@ -13,6 +13,8 @@ from decimal import Decimal
 from typing import BinaryIO
 
 from batches.conf import ENGINE
+from batches.engine.accounts import Providers
+from batches.models import ProviderAccount
 from batches.providers import errors
 from batches.providers.base import (
     Accepted,
@@ -23,6 +25,7 @@ from batches.providers.base import (
     Finished,
     JobStatus,
     PreparedRequest,
+    Provider,
     ResultRef,
 )
 from tests.engine.vendor import Vendor, name_in
@@ -193,3 +196,17 @@ class RemoteProvider(Vendor):
         if remote.outage == "silent" or remote.meets("lost_answers", 0.3):
             self._scheduler.sleep(remote.rng.choice((0.1, ENGINE.read_timeout)))
             raise remote.error(call, errors.AnswerLost)
+
+
+class OneProvider(Providers):
+    """Every account is served by the simulated vendor."""
+
+    def __init__(self, provider: Provider) -> None:
+        super().__init__()
+        self._provider = provider
+
+    def of(self, account: ProviderAccount) -> Provider:
+        return self._provider
+
+    def close(self) -> None:
+        """The vendor outlives a pump."""
