@@ -13,7 +13,7 @@ import pytest
 from batches.conf import ENGINE
 from batches.engine import claims, credit, health, probes
 from batches.engine.submission import Prepared
-from batches.models import Alert, Batch, HoldReason, Job, JobState, ProviderAccount, WebhookEvent
+from batches.models import Alert, Batch, HoldReason, Job, JobState, ProviderAccount
 from batches.providers import errors
 from batches.providers.base import Capabilities, PreparedRequest
 from tests import factories
@@ -112,19 +112,6 @@ def test_a_provider_that_names_no_balance_is_told_apart_in_the_alert(account: Pr
     assert account.probe_at == NOW + timedelta(seconds=ENGINE.credit_check_seconds)
 
 
-def event(account: ProviderAccount, kind: str, at: datetime) -> None:
-    number = WebhookEvent.objects.count()
-    WebhookEvent.objects.create(
-        account=account,
-        body=b"{}",
-        body_sha256="0" * 64,
-        dedupe_key=str(number),
-        signed_at=at,
-        received_at=at,
-        type=kind,
-    )
-
-
 @pytest.mark.parametrize(
     ("kind", "seconds", "capabilities", "opens"),
     [
@@ -138,8 +125,8 @@ def test_the_providers_own_event_of_a_top_up_opens_the_account_without_a_look(
     account: ProviderAccount, kind: str, seconds: int, capabilities: Capabilities, opens: bool
 ) -> None:
     hold_for_credit(account)
-    event(account, kind, NOW + timedelta(seconds=seconds))
-    event(factories.make_account(), "wallet.topup", NOW + timedelta(seconds=1))
+    factories.make_event(account=account, type=kind, at=NOW + timedelta(seconds=seconds))
+    factories.make_event(type="wallet.topup", at=NOW + timedelta(seconds=1))
     assert probes.claim(account, capabilities, now=NOW + CHECK) is not opens
     account.refresh_from_db()
     assert account.on_probation is opens
@@ -147,7 +134,7 @@ def test_the_providers_own_event_of_a_top_up_opens_the_account_without_a_look(
 
 def test_an_event_opens_once(account: ProviderAccount) -> None:
     hold_for_credit(account)
-    event(account, "wallet.topup", NOW + timedelta(seconds=1))
+    factories.make_event(account=account, type="wallet.topup", at=NOW + timedelta(seconds=1))
     probes.claim(account, KNOWS_EVENTS, now=NOW + CHECK)
     later = NOW + timedelta(minutes=1)
     hold_for_credit(account, later)
