@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from batches.conf import ENGINE
 from batches.engine import collection
 from batches.engine.claims import Claim
 from batches.engine.collection import Collected, NotCollected
@@ -29,13 +28,6 @@ from tests.storage.either_store import either_store, s3_address  # noqa: F401 - 
 
 CASES = Path(__file__).parent.parent / "cases"
 WHOLE, CUT = ((CASES / name).read_bytes() for name in ("079-whole.pdf", "079-cut.pdf"))
-
-
-@pytest.fixture(scope="module")
-def checker() -> Iterator[PdfChecker]:
-    checker = PdfChecker(seconds=ENGINE.pdf_check_seconds)
-    yield checker
-    checker.close()
 
 
 @pytest.fixture
