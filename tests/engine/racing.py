@@ -5,12 +5,15 @@ It starts them together and gives back what each answered; what a fair race is, 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import django
+from django.conf import settings
 from django.db import connection
 
 
@@ -69,3 +72,21 @@ def processes(module: str, runs: Sequence[Sequence[str]], *, seconds: float) -> 
             each.wait()
     assert [each.returncode for each in started] == [0] * len(runs)
     return printed
+
+
+def set_up(database: str) -> None:
+    """In a process of a race: Django on that database."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    settings.DATABASES["default"]["NAME"] = database
+    django.setup()
+
+
+def wait_for_the_others() -> None:
+    """The other side of `processes`: this one is ready, and goes on when all are."""
+    say("ready")
+    sys.stdin.readline()
+
+
+def say(what: object) -> None:
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
