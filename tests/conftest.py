@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from batches.conf import ENGINE
+from batches.engine.pdfcheck import PdfChecker
 from batches.models import Batch, ProviderAccount, Workspace
 from batches.storage import open_store
 from tests import factories
@@ -33,6 +35,14 @@ def artifact_folder(settings: Any, tmp_path: Path) -> Path:
     settings.STORAGE_URL = f"file://{folder}"
     open_store(settings.STORAGE_URL).ensure()
     return folder
+
+
+@pytest.fixture(scope="session")
+def checker() -> Iterator[PdfChecker]:
+    """One child process for all tests of a process: starting it is what takes time."""
+    checker = PdfChecker(seconds=ENGINE.pdf_check_seconds)
+    yield checker
+    checker.close()
 
 
 @pytest.fixture

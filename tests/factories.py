@@ -13,11 +13,13 @@ from batches.models import (
     BatchItem,
     Document,
     DocumentVersion,
+    Duration,
     FailureClass,
     Job,
     JobState,
     ProviderAccount,
     Submission,
+    WebhookEvent,
     Workspace,
 )
 
@@ -160,3 +162,23 @@ def make_saved_job(*, batch: Batch | None = None, **fields: Any) -> Job:
         verified_at=NOW,
     )
     return job
+
+
+def make_duration(*, job: Job | None = None, **fields: Any) -> Duration:
+    """What one submission of a saved job took."""
+    job = job or make_saved_job()
+    defaults = {"job": job, "submission": job.submissions.get(), "account": job.account, "outcome": "saved", "at": NOW}
+    return Duration.objects.create(**{"total_seconds": 2} | defaults | fields)
+
+
+def make_event(*, account: ProviderAccount | None = None, at: datetime = NOW, **fields: Any) -> WebhookEvent:
+    """A webhook that was signed and received `at`, unlike every other."""
+    defaults = {
+        "account": account or make_account(),
+        "body": b"{}",
+        "body_sha256": hashlib.sha256(b"{}").hexdigest(),
+        "dedupe_key": f"event-{next(_numbers)}",
+        "signed_at": at,
+        "received_at": at,
+    }
+    return WebhookEvent.objects.create(**defaults | fields)

@@ -15,8 +15,8 @@ from django.utils import timezone
 from batches import tasks
 from batches.models import Artifact, AuditEntry, Job, JobState, StoreSweep
 from batches.storage import artifact_key, open_store
+from tests.commands.shell import run
 from tests.factories import make_batch, make_saved_job
-from tests.test_commands import run
 
 pytestmark = pytest.mark.django_db
 

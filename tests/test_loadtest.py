@@ -19,9 +19,9 @@ from batches.management import loadtest_rules as rules
 from batches.management import loadtest_run
 from batches.management.loadtest_probes import cluster_megabytes
 from batches.models import AuditEntry, Job, JobState, ProviderAccount
+from tests.commands.shell import run
 from tests.factories import make_account
 from tests.stack_process import REPOSITORY, Stack, eventually
-from tests.test_commands import run
 from tests.test_commands_stack import free_port
 
 

@@ -19,7 +19,6 @@ from batches.models import (
     BatchItem,
     Document,
     DocumentVersion,
-    Duration,
     Exchange,
     Job,
     JobEvent,
@@ -39,6 +38,8 @@ from tests.factories import (
     make_accepted_job,
     make_account,
     make_batch,
+    make_duration,
+    make_event,
     make_job,
     make_saved_job,
     make_submission,
@@ -57,11 +58,6 @@ CONSTRAINTS: dict[str, tuple[type[models.Model], models.BaseConstraint]] = {
 
 def make_person(name: str = "okoye") -> User:
     return User.objects.create(username=name)
-
-
-def make_event(**fields: Any) -> WebhookEvent:
-    defaults = {"body": b"{}", "body_sha256": "0" * 64, "dedupe_key": "0" * 64, "signed_at": NOW}
-    return WebhookEvent.objects.create(**{"account": make_account()} | defaults | fields)
 
 
 def make_alert(**fields: Any) -> Alert:
@@ -145,18 +141,12 @@ def second_storage_key() -> None:
 
 def second_event() -> None:
     account = make_account()
-    twice(lambda: make_event(account=account))
+    twice(lambda: make_event(account=account, dedupe_key="k"))
 
 
 def make_finding(**fields: Any) -> StoreFinding:
     defaults = {"kind": "missing", "storage_key": "north/ab/v1.pdf", "words": "It is gone.", "found_at": NOW}
     return StoreFinding.objects.create(**defaults | fields)
-
-
-def make_duration(**fields: Any) -> Duration:
-    job = make_saved_job()
-    defaults = {"job": job, "submission": job.submissions.get(), "account": job.account, "outcome": "saved", "at": NOW}
-    return Duration.objects.create(total_seconds=2, **defaults | fields)
 
 
 def in_batch_of(job: Job) -> BatchItem:

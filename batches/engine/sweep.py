@@ -54,9 +54,10 @@ def sweep(store: ArtifactStore, *, now: datetime) -> SweepReport:
 
 def _part(what: str, work: Callable[[], int]) -> int:
     """How many rows or files it was; 0 where it failed, and then the log says why."""
+    done = 0
     with mishaps.contained(what):
-        return work()
-    return 0
+        done = work()
+    return done
 
 
 @again_after_deadlock

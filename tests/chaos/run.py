@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import json
 import logging
-import os
 import random
 import re
 import socket
@@ -18,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from unittest import mock
 
 import psutil
 import psycopg
@@ -26,7 +24,7 @@ import psycopg
 from tests.chaos import blows, hostility, verdict
 from tests.sandbox_process import SandboxProcess, start_sandbox
 from tests.stack_process import Stack, eventually
-from tests.storage.s3_server import BUCKET, CREDENTIALS, s3_client, s3_service
+from tests.storage.s3_server import BUCKET, CREDENTIALS, make_bucket, s3_service
 
 PASSWORD = "Correct-horse-battery-7"
 PERSON = "okoye"
@@ -76,12 +74,9 @@ def _storage(plan: Plan) -> Iterator[dict[str, str]]:
     if plan.store == "disk":
         yield {}
         return
-    with s3_service() as address, contextlib.ExitStack() as given:
-        given.enter_context(mock.patch.dict(os.environ, CREDENTIALS))
+    with s3_service() as address:
         logging.getLogger("werkzeug").setLevel(logging.WARNING)  # else every request of the store is a line
-        s3_client(address).create_bucket(
-            Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
-        )
+        make_bucket(address)
         yield {"STORAGE_URL": f"s3://{BUCKET}/chaos?endpoint_url={address}&region=eu-central-1", **CREDENTIALS}
 
 

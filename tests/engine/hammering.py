@@ -6,25 +6,20 @@ then lets its jobs be taken from it before it writes. Prints how many rounds it 
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 
+from tests.engine import racing
+
 
 def main(database: str, role: str, seed: int, rounds: int) -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    import django
-    from django.conf import settings
-
-    settings.DATABASES["default"]["NAME"] = database
-    django.setup()
-    _say("ready")
-    sys.stdin.readline()
+    racing.set_up(database)
+    racing.wait_for_the_others()
     rng = random.Random(seed)
     work = {"person": _pause_and_resume, "pump": _claim_renew_and_write}[role]
     for done in range(rounds):
         work(f"{role}-{seed}", rng)
-        _say(done + 1)
+        racing.say(done + 1)
 
 
 def _pause_and_resume(name: str, rng: random.Random) -> None:
@@ -60,11 +55,6 @@ def _claim_renew_and_write(name: str, rng: random.Random) -> None:
     group = [changes.Change(claim=claim, at=NOW, job_fields={"due_at": NOW}) for claim in claimed]
     if group:
         writes.write_round(group, now=NOW)
-
-
-def _say(what: object) -> None:
-    sys.stdout.write(f"{what}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

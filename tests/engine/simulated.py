@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
-import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from django.db import connection
 
@@ -40,10 +38,9 @@ from batches.providers.base import (
     JobPhase,
     JobStatus,
     PreparedRequest,
-    ProviderEvent,
     ResultRef,
-    SignatureRefused,
 )
+from tests.engine.vendor import Vendor, name_in, pdf
 
 # --- what a call can answer ---
 
@@ -162,10 +159,9 @@ class _Script:
     download: Iterator[Answer] = field(default_factory=lambda: iter(()))
 
 
-class SimulatedProvider:
+class SimulatedProvider(Vendor):
     """See `providers.base.Provider`. An answer takes `submit_seconds` or `download_seconds` of the clock's time."""
 
-    kind = "relaypdf"
     capabilities = Capabilities(client_key=True, key_retention_seconds=3600, link_lifetime_seconds=24 * 3600)
 
     def __init__(self, clock: Clock, *, key_retention_seconds: float = 3600) -> None:
@@ -208,11 +204,11 @@ class SimulatedProvider:
     # --- the contract ---
 
     def prepare(self, source: DocumentSource) -> PreparedRequest:
-        body = json.dumps({source.kind: source.text, "options": dict(source.options)}, sort_keys=True).encode()
-        problem = self.unpreparable.get(_name_in(body))
+        request = super().prepare(source)
+        problem = self.unpreparable.get(name_in(request.body))
         if problem is not None:
             raise problem
-        return PreparedRequest(route="/v1/pdf", body=body)
+        return request
 
     def submit(
         self, request: PreparedRequest, *, idempotency_key: str, now: datetime, gate: Callable[[], None]
@@ -223,7 +219,7 @@ class SimulatedProvider:
         gate()
         _assert_no_transaction()
         with self._lock:
-            answer = self._submitted(_name_in(request.body), request, idempotency_key)
+            answer = self._submitted(name_in(request.body), request, idempotency_key)
         self.clock.wait(threading.Event(), self.submit_seconds)
         return answer
 
@@ -279,17 +275,6 @@ class SimulatedProvider:
             return AccountState(
                 plan="simulated", rate_tier="", exchange=self._exchange("account", 200), balance=self.balance
             )
-
-    def verify_webhook(
-        self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str], *, now: datetime
-    ) -> datetime:
-        raise SignatureRefused("The simulated provider signs nothing.")
-
-    def parse_webhook(self, body: bytes) -> list[ProviderEvent]:
-        return []
-
-    def close(self) -> None:
-        """It holds nothing."""
 
     # --- inside ---
 
@@ -385,38 +370,8 @@ class SimulatedProvider:
         )
 
 
-def _name_in(body: bytes) -> str:
-    found = re.search(rb"<h1>(.*?)</h1>", body) or re.search(rb"<p>(.*?)</p>", body)
-    return json.loads(b'"' + found[1] + b'"') if found else ""
-
-
 def _assert_no_transaction() -> None:
     """No transaction may be open across a network call; the engine's threads have no database at all."""
     assert not connection.in_atomic_block, "the network is called inside a transaction"
     if threading.current_thread() is not threading.main_thread():
         assert connection.connection is None, "a step of the engine has a database connection"
-
-
-def pdf(text: str, *, pages: int = 1) -> bytes:
-    """A small valid PDF that shows `text` on each page."""
-    shown = text.encode("latin-1", "replace").replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
-    content = b"BT /F1 24 Tf 72 700 Td (" + shown + b") Tj ET"
-    numbers = range(4, 4 + pages)
-    objects: list[Any] = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [%s] /Count %d >>" % (b" ".join(b"%d 0 R" % n for n in numbers), pages),
-        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-        *[
-            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents %d 0 R "
-            b"/Resources << /Font << /F1 3 0 R >> >> >>" % (4 + pages)
-            for _ in numbers
-        ],
-        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
-    ]
-    out, offsets = b"%PDF-1.4\n", []
-    for number, each in enumerate(objects, start=1):
-        offsets.append(len(out))
-        out += b"%d 0 obj\n%s\nendobj\n" % (number, each)
-    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
-    trailer = b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, len(out))
-    return out + b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1) + table + trailer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from batches.engine import claims, turns
 from batches.engine.batchsizes import BatchSizes
 from batches.models import Batch, BatchItem, Job, JobState, ProviderAccount, SubmissionOutcome
 from tests import factories
+from tests.engine import racing
 from tests.factories import NOW
 
 LEASE = timedelta(seconds=ENGINE.lease_seconds)
@@ -235,30 +236,19 @@ def test_in_flight_counts_what_may_be_at_the_provider(batch: Batch, account: Pro
 def test_claimers_that_race_never_hold_the_same_job() -> None:
     batch = factories.make_batch()
     jobs = {factories.make_job(batch=batch).pk for _ in range(60)}
-    together, taken, trouble = threading.Barrier(4), {}, []
 
-    def work(owner: str) -> None:
+    def work(owner: str) -> list[int]:
         mine: list[int] = []
-        try:
-            together.wait()
-            while claimed := claims.claim_due(batch.account, PENDING, owner=owner, now=NOW, most=7):
-                mine += [each.job_id for each in claimed]
-        except Exception as error:  # noqa: BLE001 - told to the test's own thread
-            trouble.append(error)
-        finally:
-            taken[owner] = mine
-            connection.close()
+        while claimed := claims.claim_due(batch.account, PENDING, owner=owner, now=NOW, most=7):
+            mine += [each.job_id for each in claimed]
+        return mine
 
-    threads = [threading.Thread(target=work, args=(f"pump-{number}",)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not trouble
+    owners = [f"pump-{number}" for number in range(4)]
+    taken = dict(zip(owners, racing.answers([partial(work, owner) for owner in owners]), strict=True))
     everything = [job_id for mine in taken.values() for job_id in mine]
     assert len(everything) == len(set(everything)), "a job was claimed twice"
     # A claimer may find every row of its slice locked by the others and go away early; what it left, the rest takes.
     assert set(everything) == jobs
-    owners = dict(Job.objects.values_list("pk", "lease_owner"))
-    assert all(owners[job_id] == owner for owner, mine in taken.items() for job_id in mine)
+    held_by = dict(Job.objects.values_list("pk", "lease_owner"))
+    assert all(held_by[job_id] == owner for owner, mine in taken.items() for job_id in mine)
     assert set(Job.objects.values_list("fencing_token", flat=True)) == {1}

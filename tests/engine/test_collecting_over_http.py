@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from batches.conf import ENGINE
 from batches.engine import collection
 from batches.engine.claims import Claim
 from batches.engine.collection import Collected, NotCollected
@@ -21,43 +20,15 @@ from batches.engine.pdfcheck import PdfChecker
 from batches.models import JobState
 from batches.providers.base import ProviderConfig
 from batches.providers.relaypdf import RelayPDF
-from batches.storage import ArtifactStore, open_store
+from batches.storage import ArtifactStore
 from tests.engine.samples import accepted_submission, claim
 from tests.factories import NOW
 from tests.providers.relaypdf_double import API_KEY, Job, RelayPDFDouble
+from tests.storage.either_store import either_store, s3_address  # noqa: F401 - fixtures
 from tests.storage.listing import keys_in
-from tests.storage.s3_server import BUCKET, CREDENTIALS, s3_client, s3_service
 
 CASES = Path(__file__).parent.parent / "cases"
 WHOLE, CUT = ((CASES / name).read_bytes() for name in ("079-whole.pdf", "079-cut.pdf"))
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in CREDENTIALS.items():
-            patch.setenv(name, value)
-        with s3_service() as address:
-            yield address
-
-
-@pytest.fixture(params=["disk", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
-    if request.param == "disk":
-        disk = open_store(f"file://{tmp_path}/store")
-        disk.ensure()
-        return disk
-    address = request.getfixturevalue("service")
-    bucket = f"{BUCKET}-{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:16]}"
-    s3_client(address).create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
-    return open_store(f"s3://{bucket}?endpoint_url={address}&region=eu-central-1")
-
-
-@pytest.fixture(scope="module")
-def checker() -> Iterator[PdfChecker]:
-    checker = PdfChecker(seconds=ENGINE.pdf_check_seconds)
-    yield checker
-    checker.close()
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -19,6 +17,7 @@ from batches.engine.audit import By
 from batches.engine.contention import TRIES, again_after_deadlock
 from batches.models import AuditEntry, Batch, BatchItem, Job, Workspace
 from tests import factories
+from tests.engine import racing
 from tests.engine.deadlocks import ended_by
 from tests.factories import NOW
 
@@ -142,26 +141,9 @@ def test_people_and_pumps_that_work_on_the_same_documents_at_once_all_get_throug
     first = factories.make_batch()
     jobs = [factories.make_job(batch=first) for _ in range(DOCUMENTS)]
     also_needing(jobs[::-1])
-    command = [sys.executable, "-m", "tests.engine.hammering", str(connection.settings_dict["NAME"])]
     roles = list(itertools.product(("person", "pump"), ("1", "2")))
-    workers = [
-        subprocess.Popen([*command, role, seed, str(ROUNDS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for role, seed in roles
-    ]
-    try:
-        for worker in workers:
-            assert worker.stdout is not None
-            assert worker.stdout.readline() == "ready\n"
-        for worker in workers:
-            assert worker.stdin is not None
-            worker.stdin.write("go\n")
-            worker.stdin.flush()
-        done = [worker.communicate(timeout=300)[0].split() for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
-    assert [worker.returncode for worker in workers] == [0] * len(roles)
+    runs = [(role, seed, str(ROUNDS)) for role, seed in roles]
+    done = racing.processes("tests.engine.hammering", runs, seconds=300)
     assert [each[-1] for each in done] == [str(ROUNDS)] * len(roles)
     # What a person was told is what happened: each batch was paused as often as it was resumed, and runs again.
     paused = AuditEntry.objects.filter(action="pause_batch").count()

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import random
-import threading
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from batches.conf import ENGINE
 from batches.engine import claims, credit, health, probes, steps
 from batches.engine.submission import Prepared
-from batches.models import Alert, Batch, HoldReason, Job, JobState, ProviderAccount, WebhookEvent
+from batches.models import Alert, Batch, HoldReason, Job, JobState, ProviderAccount
 from batches.providers import errors
 from batches.providers.base import AccountState, Capabilities, PreparedRequest
 from tests import factories
+from tests.engine import racing
 from tests.engine.simulated import SimulatedProvider
 from tests.engine.test_intents import commit, jobs_of, prepared
 from tests.engine.virtual_time import VirtualClock
@@ -140,19 +140,6 @@ def test_a_provider_that_names_no_balance_is_told_apart_in_the_alert(account: Pr
     assert account.probe_at == NOW + timedelta(seconds=ENGINE.credit_check_seconds)
 
 
-def event(account: ProviderAccount, kind: str, at: datetime) -> None:
-    number = WebhookEvent.objects.count()
-    WebhookEvent.objects.create(
-        account=account,
-        body=b"{}",
-        body_sha256="0" * 64,
-        dedupe_key=str(number),
-        signed_at=at,
-        received_at=at,
-        type=kind,
-    )
-
-
 @pytest.mark.parametrize(
     ("kind", "seconds", "capabilities", "opens"),
     [
@@ -166,8 +153,8 @@ def test_the_providers_own_event_of_a_top_up_opens_the_account_without_a_look(
     account: ProviderAccount, kind: str, seconds: int, capabilities: Capabilities, opens: bool
 ) -> None:
     hold_for_credit(account)
-    event(account, kind, NOW + timedelta(seconds=seconds))
-    event(factories.make_account(), "wallet.topup", NOW + timedelta(seconds=1))
+    factories.make_event(account=account, type=kind, at=NOW + timedelta(seconds=seconds))
+    factories.make_event(type="wallet.topup", at=NOW + timedelta(seconds=1))
     assert probes.claim(account, capabilities, now=NOW + CHECK) is not opens
     account.refresh_from_db()
     assert account.on_probation is opens
@@ -175,7 +162,7 @@ def test_the_providers_own_event_of_a_top_up_opens_the_account_without_a_look(
 
 def test_an_event_opens_once(account: ProviderAccount) -> None:
     hold_for_credit(account)
-    event(account, "wallet.topup", NOW + timedelta(seconds=1))
+    factories.make_event(account=account, type="wallet.topup", at=NOW + timedelta(seconds=1))
     probes.claim(account, KNOWS_EVENTS, now=NOW + CHECK)
     later = NOW + timedelta(minutes=1)
     hold_for_credit(account, later)
@@ -293,22 +280,11 @@ def test_pumps_that_try_at_once_send_one() -> None:
     for _ in range(8):
         factories.make_job(batch=batch)
     taken = prepared(account)
-    together, sent, trouble = threading.Barrier(4), [], []
+    sent: list[int] = []
 
     def work(share: list[Prepared]) -> None:
-        try:
-            together.wait()
-            for each in share:
-                sent.extend(jobs_of(commit(account, [each])))
-        except Exception as error:  # noqa: BLE001 - told to the test's own thread
-            trouble.append(error)
-        finally:
-            connection.close()
+        for each in share:
+            sent.extend(jobs_of(commit(account, [each])))
 
-    threads: list[Any] = [threading.Thread(target=work, args=(taken[number::4],)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not trouble
+    racing.answers([partial(work, taken[number::4]) for number in range(4)])
     assert len(sent) == Job.objects.filter(state="submitting").count() == 1

@@ -119,15 +119,11 @@ def test_a_failure_to_record_keeps_the_outcome_and_is_seen_until_it_works_again(
 
 def test_successes_are_read_back_as_brackets_oldest_first_and_only_the_new_ones() -> None:
     job = factories.make_saved_job()
-    submission = job.submissions.get()
 
     def row(outcome: str, seconds: float | None, gap: float, polls: int = 2) -> Duration:
-        return Duration.objects.create(
-            account=job.account,
+        return factories.make_duration(
             job=job,
-            submission=submission,
             outcome=outcome,
-            at=NOW,
             remote_seconds=seconds,
             total_seconds=9,
             seen_after_seconds=gap,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
 
 import pytest
 from django.db import connection, transaction
@@ -20,6 +20,7 @@ from batches.engine.submission import Prepared
 from batches.models import Batch, HoldReason, Job, JobEvent, JobState, Lane, PacingLane, ProviderAccount, Submission
 from batches.providers.base import Capabilities, PreparedRequest
 from tests import factories
+from tests.engine import racing
 from tests.factories import NOW
 
 pytestmark = pytest.mark.django_db
@@ -270,24 +271,12 @@ def test_pumps_that_commit_at_once_pass_neither_the_pace_nor_the_cap() -> None:
     for _ in range(24):
         factories.make_job(batch=batch)
     taken = prepared(account)
-    shares = [taken[number::4] for number in range(4)]
-    together, slots, trouble = threading.Barrier(4), [], []
+    slots: list[datetime] = []
 
     def work(share: list[Prepared]) -> None:
-        try:
-            together.wait()
-            for each in share:
-                slots.extend(sending.slot for sending in commit(account, [each]).sendings)
-        except Exception as error:  # noqa: BLE001 - told to the test's own thread
-            trouble.append(error)
-        finally:
-            connection.close()
+        for each in share:
+            slots.extend(sending.slot for sending in commit(account, [each]).sendings)
 
-    threads: list[Any] = [threading.Thread(target=work, args=(share,)) for share in shares]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not trouble
+    racing.answers([partial(work, taken[number::4]) for number in range(4)])
     assert len(slots) == Job.objects.filter(state="submitting").count() == 7
     assert len({pacing.to_us(slot) // 1000 for slot in slots}) == 7, "a millisecond apart each"

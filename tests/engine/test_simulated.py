@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from django.db import connection, transaction
 
-from batches.conf import ENGINE
 from batches.engine.pdfcheck import PdfChecker
 from batches.providers import errors
 from batches.providers.base import Accepted, DocumentSource, Finished, JobPhase, PreparedRequest, ResultRef
-from tests.engine.simulated import Complete, Cut, Fail, Finish, Lose, Page, Refuse, SimulatedProvider, Word, pdf
+from tests.engine.simulated import Complete, Cut, Fail, Finish, Lose, Page, Refuse, SimulatedProvider, Word
+from tests.engine.vendor import pdf
 from tests.engine.virtual_time import VirtualClock
 from tests.factories import NOW
 
@@ -139,13 +138,6 @@ def test_a_stuck_job_stays_stuck(provider: SimulatedProvider) -> None:
 def test_a_submission_may_be_answered_with_the_result(provider: SimulatedProvider) -> None:
     provider.script("INV-1", submit=[Finish()])
     assert isinstance(submit(provider), Finished)
-
-
-@pytest.fixture
-def checker() -> Iterator[PdfChecker]:
-    checker = PdfChecker(seconds=ENGINE.pdf_check_seconds)
-    yield checker
-    checker.close()
 
 
 def test_what_it_delivers_is_a_pdf_with_the_documents_text(tmp_path: Path, checker: PdfChecker) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
-from django.db import connection
 
 from batches.conf import ENGINE
 from batches.engine import slots
@@ -16,6 +15,7 @@ from batches.engine.sweep import sweep
 from batches.models import Batch, Job, PumpSlot
 from batches.storage.disk import DiskStore
 from tests import factories
+from tests.engine import racing
 from tests.factories import NOW
 
 pytestmark = pytest.mark.django_db
@@ -73,24 +73,12 @@ def test_the_number_of_slots_follows_the_number_of_workers(now: datetime) -> Non
 @pytest.mark.django_db(transaction=True)
 def test_pumps_that_start_at_once_never_share_a_slot() -> None:
     slots.ensure(2)
-    together, got, trouble = threading.Barrier(5), [], []
 
-    def start(owner: str) -> None:
-        try:
-            together.wait()
-            slot = slots.acquire(owner, now=NOW)
-            got.append(slot.number if slot else None)
-        except Exception as error:  # noqa: BLE001 - told to the test's own thread
-            trouble.append(error)
-        finally:
-            connection.close()
+    def start(owner: str) -> int | None:
+        slot = slots.acquire(owner, now=NOW)
+        return slot.number if slot else None
 
-    threads = [threading.Thread(target=start, args=(f"pump-{number}",)) for number in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not trouble
+    got = racing.answers([partial(start, f"pump-{number}") for number in range(5)])
     assert sorted(got, key=str) == [1, 2, None, None, None]
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -231,13 +231,6 @@ def test_a_store_that_is_away_is_no_fault_of_the_document(provider: SimulatedPro
 
 
 # --- the child that opens PDFs ---
-
-
-@pytest.fixture(scope="module")
-def checker() -> Iterator[PdfChecker]:
-    checker = PdfChecker(seconds=ENGINE.pdf_check_seconds)
-    yield checker
-    checker.close()
 
 
 CASES = Path(__file__).parent.parent / "cases"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from datetime import datetime, timedelta
+from functools import partial
 
 import pytest
 from django.db import connection
@@ -15,6 +15,7 @@ from batches.engine.batchsizes import BatchSizes
 from batches.engine.turns import STRIDE, Turn
 from batches.models import Batch, BatchItem, Job, JobState, ProviderAccount
 from tests import factories
+from tests.engine import racing
 from tests.factories import NOW
 
 # --- the pure rules ---
@@ -215,26 +216,13 @@ def test_only_what_may_still_be_sent_has_its_lead_chosen(account: ProviderAccoun
 def test_claimers_of_many_batches_that_race_take_everything_once_and_fairly() -> None:
     account = factories.make_account()
     made = batches_of(account, 30, 30, 30)
-    together = threading.Barrier(3)
     taken: list[list[int]] = []
-    trouble: list[Exception] = []
 
     def work(owner: str) -> None:
-        try:
-            together.wait()
-            while got := claims.claim_due(account, [JobState.PENDING], owner=owner, now=NOW, most=6):
-                taken.append([each.job_id for each in got])
-        except Exception as error:  # noqa: BLE001 - told to the test's own thread
-            trouble.append(error)
-        finally:
-            connection.close()
+        while got := claims.claim_due(account, [JobState.PENDING], owner=owner, now=NOW, most=6):
+            taken.append([each.job_id for each in got])
 
-    threads = [threading.Thread(target=work, args=(f"pump-{number}",)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not trouble
+    racing.answers([partial(work, f"pump-{number}") for number in range(3)])
     everything = [job_id for slice_ in taken for job_id in slice_]
     assert len(everything) == len(set(everything)) == 90
     leads = dict(Job.objects.values_list("pk", "lead_batch_id"))

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from batches.conf import ENGINE
 from batches.engine import threads
 from batches.engine.pdfcheck import PdfChecker
 from tests.scenarios.world import World
-
-
-@pytest.fixture(scope="session")
-def checker() -> Iterator[PdfChecker]:
-    """One child process for all stories: starting it is what takes time."""
-    checker = PdfChecker(seconds=ENGINE.pdf_check_seconds)
-    yield checker
-    checker.close()
 
 
 @pytest.fixture

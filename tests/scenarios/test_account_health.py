@@ -10,9 +10,10 @@ from decimal import Decimal
 from batches import selectors
 from batches.conf import ENGINE
 from batches.engine import health
-from batches.models import Alert, HoldReason, JobState, PacingLane, Submission, WebhookEvent
+from batches.models import Alert, HoldReason, JobState, PacingLane, Submission
 from batches.providers import errors
 from batches.providers.base import Capabilities
+from tests import factories
 from tests.engine.simulated import Lose, Refuse, Word
 from tests.scenarios.world import World
 
@@ -79,16 +80,7 @@ def test_where_no_balance_is_named_a_person_or_the_providers_event_ends_the_hold
     world.run_for(300)
     assert len(world.provider.arrivals) == sent
     world.provider.capabilities = Capabilities(client_key=True, topup_events=frozenset({"wallet.topup"}))
-    now = world.clock.now()
-    WebhookEvent.objects.create(
-        account=world.account,
-        body=b"{}",
-        body_sha256="0" * 64,
-        dedupe_key="1",
-        signed_at=now,
-        received_at=now,
-        type="wallet.topup",
-    )
+    factories.make_event(account=world.account, type="wallet.topup", at=world.clock.now())
     world.run_to_the_end()
     world.assert_saved(NAMES)
 

@@ -20,7 +20,8 @@ from batches.providers import errors
 from batches.providers.base import DocumentSource, PreparedRequest, ProviderConfig
 from batches.providers.relaypdf import RelayPDF
 from batches.providers.retry_after import parse_retry_after
-from tests.engine.simulated import Complete, Fail, Lose, Refuse, Word, pdf
+from tests.engine.simulated import Complete, Fail, Lose, Refuse, Word
+from tests.engine.vendor import pdf
 from tests.providers.relaypdf_double import RelayPDFDouble
 from tests.scenarios.world import World
 

@@ -15,7 +15,8 @@ from batches.engine import keeping
 from batches.models import Alert, Artifact, Exchange, Job
 from batches.providers import errors
 from batches.storage import artifact_key
-from tests.engine.simulated import Answer, Complete, Cut, Fail, Page, Refuse, Whole, Word, pdf
+from tests.engine.simulated import Answer, Complete, Cut, Fail, Page, Refuse, Whole, Word
+from tests.engine.vendor import pdf
 from tests.scenarios.world import World
 
 SPOILT = [Cut(), Cut(announced=False), Page(), Page(b"", "application/pdf"), Page(b"%PDF-1.4\nno more\n%%EOF\n")]

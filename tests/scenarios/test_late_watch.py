@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 
 import pytest
 
 from batches.conf import ENGINE
 from batches.engine import collection, durations, health, latewatch, slots, work
 from batches.engine.blocks import Blocks
-from batches.models import ACTIVE_STATES, Alert, Artifact, Duration, HoldReason, Job, Lane, Submission
+from batches.models import Alert, Artifact, Duration, HoldReason, Job, Lane, Submission
 from batches.providers import errors
 from batches.selectors import in_flight_count
 from tests import factories
-from tests.engine.simulated import Accept, Answer, Complete, Fail, Lose, Page, Refuse, SimulatedJob, Word, pdf
+from tests.engine.simulated import Complete, Fail, Page, Refuse, SimulatedJob, Word
+from tests.engine.vendor import pdf
+from tests.scenarios.watching import FIRST, given_up, watched_for
 from tests.scenarios.world import World
-
-FIRST = ENGINE.watch_first_seconds
-
-
-def given_up(world: World, name: str = "INV-1") -> Submission:
-    """Past its deadline, and still “processing” there."""
-    world.provider.script(name, status=itertools.repeat(Word("processing")))
-    world.hand_over(name)
-    world.run_to_the_end()
-    assert world.states()[name] == "deadline_exceeded"
-    return world.job(name).submissions.get()
 
 
 def test_a_job_that_finishes_after_its_deadline_is_saved_and_its_alert_closes(world: World) -> None:
@@ -79,23 +69,30 @@ def test_a_failure_that_turns_into_success_is_fetched(world: World) -> None:
     world.assert_saved(["INV-1"])
 
 
+def closed_and_watched(world: World, job: Job, *, provider_job_id: str, name: str) -> Submission:
+    """A submission that was closed as failed, has its late read due, and is finished at the provider after all."""
+    now = world.clock.now()
+    row = factories.make_submission(
+        job=job,
+        provider_job_id=provider_job_id,
+        accepted_at=now,
+        in_doubt=False,
+        outcome="render_failed",
+        closed_at=now,
+        watch_at=now,
+        watch_until=now + timedelta(hours=1),
+    )
+    world.provider.jobs[provider_job_id] = SimulatedJob(provider_job_id, name, "k", "d", now, read_count=5)
+    return row
+
+
 def test_a_second_success_is_surplus_and_the_stored_file_is_untouched(world: World) -> None:
     """The first submission was closed as failed; another one was made and saved; then the first one is finished too."""
     world.hand_over("INV-1")
     world.run_to_the_end()
     job = world.job("INV-1")
     artifact = Artifact.objects.get()
-    extra = factories.make_submission(
-        job=job,
-        provider_job_id="pdf_extra",
-        accepted_at=world.clock.now(),
-        in_doubt=False,
-        outcome="render_failed",
-        closed_at=world.clock.now(),
-        watch_at=world.clock.now(),
-        watch_until=world.clock.now() + timedelta(hours=1),
-    )
-    world.provider.jobs["pdf_extra"] = SimulatedJob("pdf_extra", "INV-1", "k", "d", world.clock.now(), read_count=5)
+    extra = closed_and_watched(world, job, provider_job_id="pdf_extra", name="INV-1")
     world.run_for(10)
     extra.refresh_from_db()
     assert (extra.outcome, extra.watch_at) == ("surplus", None)
@@ -109,17 +106,7 @@ def test_a_second_success_is_surplus_and_the_stored_file_is_untouched(world: Wor
 def test_while_another_submission_is_under_way_the_late_one_waits(world: World) -> None:
     job = factories.make_accepted_job(batch=factories.make_batch(workspace=world.workspace, account=world.account))
     Job.objects.filter(pk=job.pk).update(due_at=world.clock.now() + timedelta(hours=2))
-    closed = factories.make_submission(
-        job=job,
-        provider_job_id="pdf_old",
-        accepted_at=world.clock.now(),
-        in_doubt=False,
-        outcome="render_failed",
-        closed_at=world.clock.now(),
-        watch_at=world.clock.now(),
-        watch_until=world.clock.now() + timedelta(hours=1),
-    )
-    world.provider.jobs["pdf_old"] = SimulatedJob("pdf_old", "x", "k", "d", world.clock.now(), read_count=5)
+    closed = closed_and_watched(world, job, provider_job_id="pdf_old", name="x")
     world.run_for(10)
     job.refresh_from_db()
     closed.refresh_from_db()
@@ -194,141 +181,6 @@ def test_a_late_read_that_fails_proves_nothing(world: World, kind: type[errors.P
     assert world.states() == {"INV-1": "deadline_exceeded"}
     assert row.watch_at is not None
     assert row.watch_at > world.clock.now()
-
-
-UNBILLED = Fail("render_failed", unbilled=True)
-
-
-def statuses_by_job(world: World, monkeypatch: pytest.MonkeyPatch, **answers: Iterator[Answer]) -> None:
-    """Status reads are answered by the job that is read, instead of in the order in which they come."""
-    usual = world.provider._status
-
-    def status(job: SimulatedJob, answer: Answer) -> object:
-        return usual(job, next(answers.get(job.id, iter(())), answer))
-
-    monkeypatch.setattr(world.provider, "_status", status)
-
-
-def watched_for(world: World, hours: float) -> None:
-    """Time goes by, and each watch is read when it is due; only what is due is worth a pump."""
-    ends_at = world.clock.now() + timedelta(hours=hours)
-    while world.clock.now() < ends_at:
-        due = [row.watch_at for row in Submission.objects.filter(watch_at__isnull=False) if row.watch_at]
-        due += [job.due_at for job in Job.objects.filter(state__in=ACTIVE_STATES)]
-        due_at = min([*due, ends_at])
-        if due_at == ends_at:
-            break
-        world.clock.advance(max(0.0, (due_at - world.clock.now()).total_seconds()))
-        world.pump().run()
-    world.clock.advance(max(0.0, (ends_at - world.clock.now()).total_seconds()))
-
-
-def submissions(world: World, name: str = "INV-1") -> list[tuple[int, str, bool]]:
-    return list(world.job(name).submissions.order_by("sequence").values_list("sequence", "outcome", "in_doubt"))
-
-
-def test_a_first_submission_that_finishes_late_takes_the_place_of_a_second_that_was_never_taken(world: World) -> None:
-    """The second was refused for want of credit: it never arrived, so it is closed instead of sent after the top-up."""
-    world.provider.script(
-        "INV-1", submit=[Accept(), Refuse(errors.InsufficientCredit)], status=[UNBILLED, UNBILLED, Complete()]
-    )
-    world.provider.balance = Decimal(0)
-    world.hand_over("INV-1")
-    world.run_until(lambda: world.account_now().health == "held", within=120)
-    world.clock.advance(FIRST + 60)
-    world.run_for(30)
-    world.assert_saved(["INV-1"])
-    assert submissions(world) == [(1, "delivered", False), (2, "refused", False)]
-    world.provider.balance = Decimal(100)
-    world.run_for(200)
-    assert [arrival.became for arrival in world.provider.arrivals] == ["accepted", "InsufficientCredit"]
-
-
-def test_a_first_submission_that_finishes_late_is_fetched_when_the_second_passes_its_deadline(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers: Iterator[Answer] = itertools.chain([UNBILLED, UNBILLED], itertools.repeat(Complete()))
-    statuses_by_job(world, monkeypatch, pdf_1=answers, pdf_2=itertools.repeat(Word("processing")))
-    world.hand_over("INV-1")
-    world.run_to_the_end()
-    watched_for(world, 2)
-    assert world.states() == {"INV-1": "saved"}
-    assert world.stored("INV-1") == pdf("INV-1")
-    assert submissions(world) == [(1, "delivered", False), (2, "superseded", False)]
-    assert world.open_alerts() == []
-    assert world.job("INV-1").submissions.get(sequence=2).watch_at is not None, "its own watch goes on"
-
-
-def test_the_second_submission_is_surplus_when_it_is_finished_after_all(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers: Iterator[Answer] = itertools.chain([UNBILLED, UNBILLED], itertools.repeat(Complete()))
-    second = {"pdf_2": itertools.repeat(Word("processing"))}
-    statuses_by_job(world, monkeypatch, pdf_1=answers, pdf_2=iter(lambda: next(second["pdf_2"]), None))
-    world.hand_over("INV-1")
-    world.run_to_the_end()
-    watched_for(world, 2)
-    second["pdf_2"] = itertools.repeat(Complete())
-    watched_for(world, 2)
-    assert world.states() == {"INV-1": "saved"}
-    assert submissions(world) == [(1, "delivered", False), (2, "surplus", False)]
-    assert world.open_alerts() == ["surplus"]
-
-
-def test_a_first_submission_that_finishes_late_is_fetched_when_nobody_knows_of_the_second(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second stays in doubt and is never called refused, and the alert about it outlives the good end."""
-    answers: Iterator[Answer] = itertools.chain([UNBILLED, UNBILLED], itertools.repeat(Complete()))
-    statuses_by_job(world, monkeypatch, pdf_1=answers)
-    world.provider.script("INV-1", submit=[Accept(), Lose(), Refuse(errors.InvalidInput)])
-    world.hand_over("INV-1")
-    world.run_to_the_end()
-    assert world.states() == {"INV-1": "unknown"}
-    watched_for(world, 2)
-    assert world.states() == {"INV-1": "saved"}
-    assert submissions(world) == [(1, "delivered", False), (2, "superseded", True)]
-    assert world.open_alerts() == ["surplus"]
-    assert "may have been accepted and billed too" in Alert.objects.get(closed_at=None).words
-
-
-def test_a_late_success_is_told_at_once_and_fetched_when_the_one_under_way_ends_badly(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The provider's retention passes meanwhile as far as we assume: the watch outlasts the other submission."""
-    type(world.account).objects.update(deadline_seconds=3 * 3600)
-    answers: Iterator[Answer] = itertools.chain([UNBILLED, UNBILLED], itertools.repeat(Complete()))
-    statuses_by_job(world, monkeypatch, pdf_1=answers, pdf_2=itertools.repeat(Word("processing")))
-    world.hand_over("INV-1")
-    world.run_until(lambda: len(world.provider.jobs) == 2)
-    first = world.job("INV-1").submissions.filter(sequence=1)
-    first.update(watch_until=world.clock.now() + timedelta(seconds=FIRST + 1))
-    watched_for(world, 2)
-    assert world.states() == {"INV-1": "accepted"}
-    assert world.reasons("INV-1").count("finished_meanwhile") == 1
-    watched_for(world, 2)
-    assert world.states() == {"INV-1": "saved"}
-    assert submissions(world) == [(1, "delivered", False), (2, "superseded", False)]
-
-
-def test_a_job_that_was_waiting_without_a_deadline_may_turn_out_to_be_unfinished(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A job that waits to be sent has no deadline, and one that is rendering has to have one."""
-    answers: Iterator[Answer] = itertools.chain([UNBILLED, UNBILLED, Complete()], itertools.repeat(Word("processing")))
-    statuses_by_job(world, monkeypatch, pdf_1=answers)
-    world.provider.script(
-        "INV-1",
-        submit=[Accept(), Refuse(errors.InsufficientCredit)],
-        download=itertools.repeat(Refuse(errors.NotFound)),
-    )
-    world.provider.balance = Decimal(0)
-    world.hand_over("INV-1")
-    world.run_until(lambda: world.account_now().health == "held", within=120)
-    world.clock.advance(FIRST + 60)
-    world.run_for(30)
-    assert "not_finished_after_all" in world.reasons("INV-1")
-    assert world.failures() == {"INV-1": "deadline_exceeded"}
 
 
 def crash(*_given: object, **_named: object) -> None:

@@ -15,6 +15,7 @@ from batches.engine.accounts import Providers
 from batches.models import Alert, HoldReason, ProviderAccount, WebhookEvent
 from batches.providers import errors
 from batches.providers.base import Provider
+from tests import factories
 from tests.engine.simulated import Complete, Refuse, SimulatedProvider, Word
 from tests.scenarios.world import World
 
@@ -165,17 +166,8 @@ def test_a_webhook_event_that_cannot_be_settled_is_left_out_and_the_others_wake_
     world.hand_over("INV-1")
     world.run_until(lambda: world.states()["INV-1"] == "accepted")
     now = world.clock.now()
-    for number, job_id in enumerate(["odd", world.provider.jobs_of("INV-1")[0].id]):
-        WebhookEvent.objects.create(
-            account=world.account,
-            body=b"{}",
-            body_sha256="0" * 64,
-            dedupe_key=str(number),
-            signed_at=now,
-            received_at=now,
-            type="job.completed",
-            provider_job_id=job_id,
-        )
+    for job_id in ("odd", world.provider.jobs_of("INV-1")[0].id):
+        factories.make_event(account=world.account, provider_job_id=job_id, type="job.completed", at=now)
     world.run_for(5)
     world.assert_saved(["INV-1"])
     assert dict(WebhookEvent.objects.values_list("provider_job_id", "outcome"))["odd"] == "waiting"

@@ -14,7 +14,8 @@ from batches.engine.storecheck import SliceReport
 from batches.models import Alert, Artifact, Batch, Duration, Job, StoreFinding, StoreSweep
 from batches.providers import errors
 from batches.storage import ObjectFacts, StoreUnavailable, artifact_key
-from tests.engine.simulated import Complete, Refuse, pdf
+from tests.engine.simulated import Complete, Refuse
+from tests.engine.vendor import pdf
 from tests.scenarios.world import World
 
 NAMES = [f"INV-{number:02}" for number in range(10)]

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 from collections.abc import Callable
 from datetime import timedelta
 
 from batches.models import Job, WebhookEvent
+from tests import factories
 from tests.engine.simulated import Complete, Word
 from tests.scenarios.test_learned_polling import finish_after, hand_over
 from tests.scenarios.world import World
 
-_numbers = itertools.count()
-
 
 def event(world: World, provider_job_id: str, kind: str) -> WebhookEvent:
-    digest = hashlib.sha256(f"{next(_numbers)}".encode()).hexdigest()
-    now = world.clock.now()
-    return WebhookEvent.objects.create(
-        account=world.account,
-        body=b"{}",
-        body_sha256=digest,
-        dedupe_key=digest,
-        signed_at=now,
-        received_at=now,
-        type=kind,
-        provider_job_id=provider_job_id,
-    )
+    return factories.make_event(account=world.account, provider_job_id=provider_job_id, type=kind, at=world.clock.now())
 
 
 def test_an_event_has_its_job_read_at_once_by_the_pump_that_holds_it(make_world: Callable[..., World]) -> None:

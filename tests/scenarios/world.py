@@ -23,7 +23,8 @@ from batches.providers.base import Provider
 from batches.storage import StoredObject, StoreFull
 from batches.storage.disk import DiskStore
 from tests import factories
-from tests.engine.simulated import SimulatedProvider, pdf
+from tests.engine.simulated import SimulatedProvider
+from tests.engine.vendor import pdf
 from tests.engine.virtual_time import VirtualClock
 
 #: Seconds between the end of a pump and the next ring of the doorbell.

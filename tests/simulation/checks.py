@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 from batches.engine.transitions import EDGES
 from batches.models import JobState
-from tests.engine.simulated import pdf
+from tests.engine.vendor import name_in, pdf
 from tests.simulation.database import read
-from tests.simulation.remote import name_in
 from tests.simulation.store import SimulatedStore
 
 #: Nobody holds a job in these, so whoever brings evidence or is a person may move it.

@@ -20,14 +20,13 @@ from django.db import InterfaceError, OperationalError, connection
 from batches import manifests
 from batches.conf import ENGINE, EngineConf
 from batches.engine import intake, latewatch, slots, stopping, storecheck
-from batches.engine.accounts import Providers
 from batches.engine.pump import Pump
 from batches.models import ProviderAccount, Workspace
-from batches.providers.base import Provider
 from tests.factories import NOW
 from tests.simulation import actors, checks, database, endings
+from tests.simulation.network import OneProvider, RemoteProvider
 from tests.simulation.plan import Plan, plan_of
-from tests.simulation.remote import Remote, RemoteJob, RemoteProvider
+from tests.simulation.remote import Remote, RemoteJob
 from tests.simulation.scheduler import Killed, Overrun, Process, ProcessClock, Scheduler
 from tests.simulation.store import AtOnce, SimulatedChecker, SimulatedStore, StoreOfProcess
 from tests.simulation.threads import Threads
@@ -52,20 +51,6 @@ class Outcome:
     virtual_seconds: float
     kinds: frozenset[str]
     trace: list[str] = field(repr=False)
-
-
-class OneProvider(Providers):
-    """Every account is served by the simulated vendor."""
-
-    def __init__(self, provider: Provider) -> None:
-        super().__init__()
-        self._provider = provider
-
-    def of(self, account: ProviderAccount) -> Provider:
-        return self._provider
-
-    def close(self) -> None:
-        """The vendor outlives a pump."""
 
 
 class ErrorsAreViolations(logging.Handler):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from unittest import mock
 
 import boto3
 from moto.server import ThreadedMotoServer
@@ -21,16 +23,21 @@ CREDENTIALS = {
 
 @contextmanager
 def s3_service() -> Iterator[str]:
-    """The address of a running service without buckets."""
+    """The address of a running service without buckets; this process's environment holds what opens it meanwhile."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
+    with mock.patch.dict(os.environ, CREDENTIALS):
+        yield f"http://{host}:{port}"
     server.stop()
 
 
 def s3_client(endpoint_url: str) -> Any:
     return boto3.client("s3", endpoint_url=endpoint_url, region_name="eu-central-1")
+
+
+def make_bucket(endpoint_url: str, name: str = BUCKET) -> None:
+    s3_client(endpoint_url).create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
 
 
 @contextmanager

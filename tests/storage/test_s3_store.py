@@ -17,7 +17,7 @@ from batches.storage import ObjectMissing, StoreDenied, StoreError, StoreFull, S
 from batches.storage import s3 as s3_module
 from batches.storage.s3 import S3Store
 from tests.storage.listing import keys_in
-from tests.storage.s3_server import BUCKET, CREDENTIALS, answering_always, s3_client, s3_service
+from tests.storage.s3_server import BUCKET, CREDENTIALS, answering_always, make_bucket, s3_client, s3_service
 
 KEY = artifact_key("main", "INV-1", 1)
 PDF = b"%PDF-1.4\n%%EOF\n"
@@ -31,14 +31,9 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in CREDENTIALS.items():
-            patch.setenv(name, value)
-        with s3_service() as address:
-            s3_client(address).create_bucket(
-                Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
-            )
-            yield address
+    with s3_service() as address:
+        make_bucket(address)
+        yield address
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import io
 import json
 import multiprocessing
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,33 +15,12 @@ import pytest
 
 from batches.engine import keeping
 from batches.storage import ArtifactStore, ObjectMissing, artifact_key, open_store
+from tests.storage.either_store import either_store, s3_address  # noqa: F401 - fixtures
 from tests.storage.listing import keys_in
-from tests.storage.s3_server import BUCKET, CREDENTIALS, s3_client, s3_service
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
 KEY = artifact_key("main", "INV-1", 1)
 PDF = (CASES / "079-whole.pdf").read_bytes()
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in CREDENTIALS.items():
-            patch.setenv(name, value)
-        with s3_service() as address:
-            yield address
-
-
-@pytest.fixture(params=["disk", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
-    if request.param == "disk":
-        disk = open_store(f"file://{tmp_path}/store")
-        disk.ensure()
-        return disk
-    address = request.getfixturevalue("service")
-    bucket = f"{BUCKET}-{abs(hash(str(tmp_path)))}"
-    s3_client(address).create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
-    return open_store(f"s3://{bucket}/pre/fix?endpoint_url={address}&region=eu-central-1")
 
 
 def read(store: ArtifactStore, key: str) -> bytes:

@@ -1,0 +1,112 @@
+"""`account`: what it shows and sets, and its exit codes (docs/architecture.md, "Stable interfaces")."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from cryptography.fernet import Fernet
+
+from batches.models import AuditEntry, ProviderAccount
+from tests.commands.shell import run
+
+pytestmark = pytest.mark.django_db
+
+
+def test_account_holds_and_resumes_with_a_record(sandbox: ProviderAccount) -> None:
+    code, out, _ = run("account", "sandbox", "--hold", "--reason", "Key is being changed.")
+    assert code == 0
+    assert "held since" in out
+    assert "Key is being changed." in out
+    answer = json.loads(run("account", "sandbox", "--json")[1])
+    assert (answer["health"], answer["hold_reason"]) == ("held", "person")
+    assert "Resumed." in run("account", "sandbox", "--resume")[1]
+    assert "It was not held." in run("account", "sandbox", "--resume")[1]
+    assert list(AuditEntry.objects.order_by("pk").values_list("action", "reason")) == [
+        ("hold_account", "Key is being changed."),
+        ("resume_account", ""),
+    ]
+
+
+def test_a_hold_without_a_reason_is_refused(sandbox: ProviderAccount) -> None:
+    assert run("account", "sandbox", "--hold")[0] == 2
+    sandbox.refresh_from_db()
+    assert sandbox.health == "open"
+
+
+@pytest.mark.parametrize("choice", ["off", "suggested", "on"])
+def test_account_sets_what_is_done_with_the_learned_deadline(choice: str, sandbox: ProviderAccount) -> None:
+    code, out, _ = run("account", "sandbox", "--set", f"learned_deadline={choice}", "--json")
+    assert (code, json.loads(out)["learned_deadline"]) == (0, choice)
+
+
+def test_a_choice_about_the_learned_deadline_that_there_is_not_is_told_what_there_is(sandbox: ProviderAccount) -> None:
+    code, _, err = run("account", "sandbox", "--set", "learned_deadline=by heart")
+    assert code == 2
+    for part in ("learned_deadline", "off", "suggested", "on"):
+        assert part in err
+
+
+def test_account_sets_limits(sandbox: ProviderAccount) -> None:
+    code, out, _ = run("account", "sandbox", "--set", "max_in_flight=7", "submit_windows=[[20, 60]]", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert (answer["max_in_flight"], answer["submit_windows"]) == (7, [[20, 60]])
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        "max_in_flight=0",
+        "max_in_flight=many",
+        "submit_interval_ms=-1",
+        "base_url=http://other.example.com",
+        "price_per_job=NaN",
+        "submit_windows=[[0, 1]]",
+        "submit_windows=20",
+        "api_key=two words",
+        "poll_initial_ms=99999999",
+        "poll_initial_ms=0",
+        "poll_max_ms=0",
+        "deadline_seconds=0",
+        "download_hosts=https://files.example.com/x",
+        "learned_deadline=by heart",
+        "learned_deadline=",
+        "health=open",
+        "max_in_flight",
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused_and_nothing_is_saved(pair: str, sandbox: ProviderAccount) -> None:
+    before = ProviderAccount.objects.values().get()
+    assert run("account", "sandbox", "--set", "deadline_seconds=60", pair)[0] == 2
+    assert ProviderAccount.objects.values().get() == before
+
+
+def test_a_secret_is_set_and_never_shown(sandbox: ProviderAccount) -> None:
+    _, out, _ = run("account", "sandbox", "--set", "api_key=pdf_live_new")
+    sandbox.refresh_from_db()
+    assert sandbox.api_key == "pdf_live_new"
+    assert "pdf_live_new" not in out + run("account", "sandbox", "--json")[1]
+    assert "pdf_live_new" not in json.dumps(AuditEntry.objects.get().facts)
+
+
+def test_a_secret_that_no_key_opens_is_replaced(sandbox: ProviderAccount, settings: Any) -> None:
+    settings.FIELD_KEYS = [Fernet.generate_key().decode()]
+    code, out, _ = run("account", "sandbox", "--json")
+    assert (code, json.loads(out)["has_api_key"]) == (0, True)
+    assert run("account", "sandbox", "--set", "api_key=pdf_live_new", "webhook_secret=whsec_new")[0] == 0
+    assert ProviderAccount.objects.only("api_key").get().api_key == "pdf_live_new"
+
+
+def test_a_setting_without_a_value_is_told_how(sandbox: ProviderAccount) -> None:
+    code, _, err = run("account", "sandbox", "--set", "max_in_flight")
+    assert code == 2
+    assert "max_in_flight has no value; write max_in_flight=VALUE, with a whole number." in err
+
+
+def test_what_does_nothing_yet_cannot_be_set(sandbox: ProviderAccount) -> None:
+    code, _, err = run("account", "sandbox", "--set", "delete_remote_after_save=yes")
+    assert code == 2
+    assert "cannot be set" in err
+    assert "delete_remote_after_save" not in json.loads(run("account", "sandbox", "--json")[1])

@@ -1,0 +1,25 @@
+"""Fixtures of the intake: a store, and a doorbell that is counted instead of rung."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from batches import queue
+from batches.storage.disk import DiskStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DiskStore:
+    store = DiskStore(tmp_path / "store")
+    store.ensure()
+    return store
+
+
+@pytest.fixture(autouse=True)
+def rings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How often the doorbell was rung."""
+    rung: list[int] = []
+    monkeypatch.setattr(queue, "ring", lambda pumps=1: rung.append(pumps))
+    return rung
