@@ -56,7 +56,7 @@ def _part(what: str, work: Callable[[], int]) -> int:
     """How many rows or files it was; 0 where it failed, and then the log says why."""
     done = 0
     with mishaps.contained(what):
-        done = work()
+        done += work()
     return done
 
 

@@ -1,0 +1,37 @@
+"""What the result of one job's step comes to: one change. The rules of each kind are its own module's."""
+
+from __future__ import annotations
+
+from batches.engine import answers, breaker, changes, collection, polling, steps
+from batches.engine.changes import Change
+from batches.engine.polling import PollContext
+from batches.engine.polls import Polls
+
+
+def judge(result: steps.JobResult, context: PollContext, polls: Polls) -> Change:
+    """The change to write. Of a result that only leads to the next step there is none to ask for."""
+    claim, account, now, rng = result.claim, context.account, context.now, context.rng
+    match result:
+        case steps.PrepareFailed(error=error):
+            return answers.judge_unpreparable(claim, error, now=now, rng=rng)
+        case steps.WindowClosed():
+            return answers.judge_window_closed(claim, now=now)
+        case steps.Answered(sending=sending, answer=answer, at=at):
+            return polls.timed(answers.judge_answer(sending, answer, account, now=at), account)
+        case steps.SendFailed(sending=sending, error=error, at=at):
+            return answers.judge_error(sending, error, account, now=at, rng=rng)
+        case steps.StatusRead(status=status):
+            change = polling.judge_status(claim, status, context)
+            if change.after is not None:
+                polls.saw_end(change.after, now)
+            return change
+        case steps.StatusFailed(error=error):
+            return polling.judge_error(claim, error, context)
+        case steps.Fetched(collected=collected):
+            return breaker.with_download(collection.judge_collected(claim, collected, now=now), account)
+        case steps.FetchMissed(missed=missed):
+            change = collection.judge_not_collected(claim, missed, now=now, rng=rng)
+            return breaker.with_download(change, account, missed.words)
+        case steps.Crashed(words=words):
+            return changes.parking(claim, words, now=now)
+    raise TypeError(f"no change comes of {type(result).__name__}")
