@@ -50,16 +50,15 @@ def guarded_update(
     rows: Sequence[Mapping[str, Any]],
     *,
     guard: Sequence[str] = (),
-    add: Mapping[str, int] | None = None,
 ) -> set[int]:
     """Update `rows` by primary key where every `guard` column still has the row's value.
 
     Each row holds `pk`, the guard columns under `guard:<name>`, and the columns to set; all rows name the same
-    columns. `add` increments columns. Returns the primary keys that were updated.
+    columns. Returns the primary keys that were updated.
     """
     updated: set[int] = set()
     for chunk in chunks(rows, ROWS_PER_STATEMENT):
-        updated |= _update_chunk(model, chunk, guard, add or {})
+        updated |= _update_chunk(model, chunk, guard)
     return updated
 
 
@@ -141,9 +140,7 @@ def _way_in(field: Any) -> Callable[[Any], Any]:
     return lambda value: value if type(value) in _PLAIN else save(value)
 
 
-def _update_chunk(
-    model: type[models.Model], rows: Sequence[Mapping[str, Any]], guard: Sequence[str], add: Mapping[str, int]
-) -> set[int]:
+def _update_chunk(model: type[models.Model], rows: Sequence[Mapping[str, Any]], guard: Sequence[str]) -> set[int]:
     meta: Any = model._meta
     columns = list(rows[0])  # "pk", "guard:<name>" and the names to set
     fields = {name: meta.pk if name == "pk" else meta.get_field(name.removeprefix("guard:")) for name in columns}
@@ -158,9 +155,6 @@ def _update_chunk(
 
     set_names = [name for name in columns if name != "pk" and not name.startswith("guard:")]
     assignments = [f"{quote(fields[name].column)} = {given(name)}" for name in set_names]
-    for name, by in add.items():
-        column = quote(meta.get_field(name).column)
-        assignments.append(f"{column} = t.{column} + {int(by)}")
     conditions = [f"t.{quote(meta.pk.column)} = {given('pk')}"]
     conditions += [f"t.{quote(fields[f'guard:{name}'].column)} = {given(f'guard:{name}')}" for name in guard]
     placeholders = ", ".join([f"({', '.join(['%s'] * len(columns))})"] * len(rows))

@@ -14,7 +14,7 @@ from django.conf import settings
 
 from batches import queue
 from batches.conf import ENGINE
-from batches.engine import claims, mishaps, slots, storecheck, work
+from batches.engine import claims, mishaps, slots, storecheck, storeorphans, work
 from batches.engine.accounts import Providers
 from batches.engine.clock import SystemClock
 from batches.engine.pdfcheck import PdfChecker
@@ -113,7 +113,7 @@ def check_store() -> None:
     clock = SystemClock()
     clock.calibrate()
     owner, store = _owner(), open_store(settings.STORAGE_URL)
-    for check in (storecheck.check_objects, storecheck.check_orphans):
+    for check in (storecheck.check_objects, storeorphans.check_orphans):
         report = check(store, clock, owner=owner)
         if not report.is_busy:
             log.info("%s: %s", check.__name__, report)

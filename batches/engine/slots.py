@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from django.db.models import Q, QuerySet
 
 from batches.conf import ENGINE
+from batches.engine.contention import again_after_deadlock
 from batches.models import PumpSlot
 
 
@@ -34,6 +35,7 @@ def release(slot: PumpSlot, owner: str, *, now: datetime) -> None:
     PumpSlot.objects.filter(pk=slot.pk, owner=owner).update(owner=None, lease_until=None, heartbeat_at=now)
 
 
+@again_after_deadlock
 def release_life(life: str) -> int:
     """Free the slots of a cluster that is proven dead (`batches/lives.py`); how many there were."""
     return PumpSlot.objects.filter(owner__contains=f":{life}:").update(owner=None, lease_until=None)

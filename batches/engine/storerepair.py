@@ -7,6 +7,7 @@ is ever rendered again here. A damaged object is kept aside before anything take
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,6 +16,8 @@ from django.db import transaction
 
 from batches import wording
 from batches.engine import keeping, links, transitions
+from batches.engine.clock import Clock
+from batches.engine.contention import again_after_deadlock
 from batches.engine.transitions import Move
 from batches.models import (
     Artifact,
@@ -30,8 +33,10 @@ from batches.storage import ArtifactStore, StoreError, aside_key
 
 log = logging.getLogger(__name__)
 
-#: Open findings that one pass looks at again.
-SETTLED_MOST = 500
+#: Open findings that are read at once, to be looked at again.
+SETTLED_AT_ONCE = 100
+#: Open findings of objects that cannot be read: more say nothing new.
+UNREADABLE_MOST = 1000
 
 
 @dataclass(frozen=True)
@@ -44,18 +49,30 @@ class Amiss:
     words: str
 
 
-def record(amiss: Amiss, *, now: datetime) -> None:
+def follow(amiss: Sequence[Amiss], store: ArtifactStore, *, now: datetime) -> None:
+    """Record each, and do what it asks for. What cannot be read asks for nothing: it may be whole."""
+    unreadable = StoreFinding.objects.filter(kind=FindingKind.UNREADABLE, artifact__isnull=False, resolved_at=None)
+    room = max(0, UNREADABLE_MOST - unreadable.count())
+    lost = [each for each in amiss if each.kind is not FindingKind.UNREADABLE]
+    for each in lost:
+        _record([each], now=now)  # each just before what follows from it, so that no move is without its finding
+        act(each, store, now=now)
+    _record([each for each in amiss if each.kind is FindingKind.UNREADABLE][:room], now=now)
+
+
+def _record(amiss: Sequence[Amiss], *, now: datetime) -> None:
     """One open finding per object, however often it is seen."""
     StoreFinding.objects.bulk_create(
         [
             StoreFinding(
-                kind=amiss.kind,
-                storage_key=amiss.artifact.storage_key,
-                artifact=amiss.artifact,
-                byte_count=amiss.byte_count,
-                words=amiss.words,
+                kind=each.kind,
+                storage_key=each.artifact.storage_key,
+                artifact=each.artifact,
+                byte_count=each.byte_count,
+                words=each.words,
                 found_at=now,
             )
+            for each in amiss
         ],
         ignore_conflicts=True,
     )
@@ -65,18 +82,24 @@ def act(amiss: Amiss, store: ArtifactStore, *, now: datetime) -> None:
     """Keep a damaged object aside, then take the document out of saved: to be fetched again, or as expired."""
     if amiss.kind is FindingKind.DAMAGED and not _moved_aside(amiss, store, now=now):
         return  # it stays where it is, and so does the document
-    with transaction.atomic():
-        artifact = Artifact.objects.select_for_update().select_related("submission").get(pk=amiss.artifact.pk)
-        if artifact.missing_at or artifact.local_deleted_at or artifact.storage_key != amiss.artifact.storage_key:
-            return  # stored anew, or deleted on purpose, since it was looked at
-        job = Job.objects.get(version_id=artifact.version_id)
-        lives = may_live(artifact, now=now)
-        move = _to_rendered(job, amiss, now=now) if lives else _to_expired(job, amiss)
-        if job.state != JobState.SAVED or not transitions.move_many([move], now=now):
-            return
-        Artifact.objects.filter(pk=artifact.pk).update(missing_at=now)
-        if lives:  # a job that is fetched for has an open submission
-            Submission.objects.filter(pk=artifact.submission_id).update(outcome=SubmissionOutcome.OPEN, closed_at=None)
+    _take_out(amiss, now=now)
+
+
+@again_after_deadlock
+@transaction.atomic
+def _take_out(amiss: Amiss, *, now: datetime) -> None:
+    """Out of saved. The rows are locked in the order of the grouped write: a job first, its artifact last."""
+    job = Job.objects.select_for_update(no_key=True).get(version_id=amiss.artifact.version_id)
+    artifact = Artifact.objects.select_related("submission").get(pk=amiss.artifact.pk)
+    if artifact.missing_at or artifact.local_deleted_at or artifact.storage_key != amiss.artifact.storage_key:
+        return  # stored anew, or deleted on purpose, since it was looked at
+    lives = may_live(artifact, now=now)
+    move = _to_rendered(job, amiss, now=now) if lives else _to_expired(job, amiss)
+    if job.state != JobState.SAVED or not transitions.move_many([move], now=now):
+        return
+    if lives:  # a job that is fetched for has an open submission
+        Submission.objects.filter(pk=artifact.submission_id).update(outcome=SubmissionOutcome.OPEN, closed_at=None)
+    Artifact.objects.filter(pk=artifact.pk).update(missing_at=now)
 
 
 def _moved_aside(amiss: Amiss, store: ArtifactStore, *, now: datetime) -> bool:
@@ -148,48 +171,58 @@ def keep_aside(store: ArtifactStore, key: str, *, now: datetime) -> str:
     return aside
 
 
-def settle(store: ArtifactStore, *, now: datetime) -> None:
-    """Close the findings that are over: stored again, put back, deleted, or named by a row."""
-    open_now = StoreFinding.objects.filter(resolved_at=None).select_related("artifact").order_by("found_at")
-    for finding in open_now[:SETTLED_MOST]:
-        try:
-            resolution = _resolution(finding, store, now=now)
-        except (StoreError, ValueError):
-            continue  # the store cannot say, or it is no key of ours
-        if resolution:
-            StoreFinding.objects.filter(pk=finding.pk).update(resolved_at=now, resolution=resolution)
+def settle(store: ArtifactStore, clock: Clock, *, after: int, ends_at: datetime) -> int | None:
+    """Close the findings about documents that are over: stored again, put back, deleted, or read without trouble.
+
+    Looks at the findings behind `after`, by primary key, one at least and until `ends_at`. Returns the last one, from
+    which the next call goes on; None when there are no more. (Those of the listing are ended by it.)
+    """
+    while True:
+        found = StoreFinding.objects.filter(resolved_at=None, artifact__isnull=False, pk__gt=after)
+        some = list(found.select_related("artifact").order_by("pk")[:SETTLED_AT_ONCE])
+        for finding in some:
+            try:
+                resolution = _resolution(finding, store, now=clock.now())
+            except (StoreError, ValueError):
+                resolution = ""  # the store cannot say, or it is no key of ours
+            if resolution:
+                StoreFinding.objects.filter(pk=finding.pk).update(resolved_at=clock.now(), resolution=resolution)
+            after = finding.pk
+            if clock.now() >= ends_at:
+                return after
+        if len(some) < SETTLED_AT_ONCE:
+            return None
 
 
 def _resolution(finding: StoreFinding, store: ArtifactStore, *, now: datetime) -> str:
     artifact = finding.artifact
-    if artifact is None:
-        if store.size(finding.storage_key) is None:
-            return "The object is gone."
-        is_named = Artifact.objects.filter(storage_key=finding.storage_key, local_deleted_at=None).exists()
-        return "A row names it." if is_named else ""
+    assert artifact is not None
     if artifact.local_deleted_at:
         return "The file was deleted on purpose."
+    if artifact.missing_at is None and finding.found_at < artifact.stored_at:
+        return "Fetched again from the provider and stored."
+    if artifact.missing_at and Job.objects.get(version_id=artifact.version_id).state != JobState.EXPIRED:
+        return ""  # it is being fetched, and left to that
+    is_whole = keeping.holds(store, artifact.storage_key, sha256=artifact.sha256, byte_count=artifact.byte_count)
+    if finding.kind == FindingKind.UNREADABLE and not is_whole:
+        return "It can be read again, and is not as its row says; that is a finding of its own."
     if artifact.missing_at is None:
-        if finding.found_at < artifact.stored_at:
-            return "Fetched again from the provider and stored."
-        is_whole = keeping.holds(store, artifact.storage_key, sha256=artifact.sha256, byte_count=artifact.byte_count)
         return "The object is there and whole." if is_whole else ""
-    return _put_back(artifact, store, now=now)
+    return "The object is back and whole." if is_whole and _put_back(artifact, now=now) else ""
 
 
-def _put_back(artifact: Artifact, store: ArtifactStore, *, now: datetime) -> str:
-    """An expired document whose very bytes are back is saved; one that is being fetched is left to that."""
-    if not keeping.holds(store, artifact.storage_key, sha256=artifact.sha256, byte_count=artifact.byte_count):
-        return ""
-    with transaction.atomic():
-        job = Job.objects.get(version_id=artifact.version_id)
-        if job.state != JobState.EXPIRED:
-            return ""
-        words = "Its stored PDF is back, with the digest that was verified."
-        back = Move(job.pk, job.fencing_token, JobState.EXPIRED, JobState.SAVED, "object_back", words)
-        if not transitions.move_many([back], now=now):
-            return ""
-        Artifact.objects.filter(pk=artifact.pk).update(missing_at=None, checked_at=now)
-        left = Submission.objects.filter(pk=artifact.submission_id, outcome=SubmissionOutcome.OPEN)
-        left.update(outcome=SubmissionOutcome.DELIVERED, closed_at=now)
-    return "The object is back and whole."
+@again_after_deadlock
+@transaction.atomic
+def _put_back(artifact: Artifact, *, now: datetime) -> bool:
+    """Save an expired document whose very bytes are back. Locks as `_take_out` does."""
+    job = Job.objects.select_for_update(no_key=True).get(version_id=artifact.version_id)
+    if job.state != JobState.EXPIRED:
+        return False
+    words = "Its stored PDF is back, with the digest that was verified."
+    back = Move(job.pk, job.fencing_token, JobState.EXPIRED, JobState.SAVED, "object_back", words)
+    if not transitions.move_many([back], now=now):
+        return False
+    left = Submission.objects.filter(pk=artifact.submission_id, outcome=SubmissionOutcome.OPEN)
+    left.update(outcome=SubmissionOutcome.DELIVERED, closed_at=now)
+    Artifact.objects.filter(pk=artifact.pk).update(missing_at=None, checked_at=now)
+    return True

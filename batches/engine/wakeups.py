@@ -16,6 +16,7 @@ from django.db.models import Exists, Max, OuterRef
 
 from batches.conf import EngineConf
 from batches.engine import mishaps
+from batches.engine.contention import again_after_deadlock
 from batches.models import Duration, Job, JobState, Submission, WebhookEvent, WebhookOutcome
 
 log = logging.getLogger(__name__)
@@ -123,6 +124,7 @@ def _settle_each(events: Sequence[Event], *, now: datetime) -> list[Event]:
     return unmatched
 
 
+@again_after_deadlock
 def settle(events: Sequence[Event], *, now: datetime) -> list[Event]:
     """Make the read of each event's job due now, and say on its row what it did. Returns those without a job."""
     named = [event for event in events if event.provider_job_id]

@@ -62,7 +62,12 @@ class Migration(migrations.Migration):
                 (
                     "kind",
                     models.CharField(
-                        choices=[("missing", "Missing"), ("damaged", "Damaged"), ("orphaned", "Orphaned")],
+                        choices=[
+                            ("missing", "Missing"),
+                            ("damaged", "Damaged"),
+                            ("orphaned", "Orphaned"),
+                            ("unreadable", "Unreadable"),
+                        ],
                         max_length=10,
                     ),
                 ),
@@ -70,6 +75,12 @@ class Migration(migrations.Migration):
                 ("byte_count", models.BigIntegerField(blank=True, null=True)),
                 ("words", models.TextField()),
                 ("found_at", models.DateTimeField()),
+                (
+                    "seen_at",
+                    models.DateTimeField(
+                        blank=True, help_text="When the listing last met it; only of what no row names.", null=True
+                    ),
+                ),
                 ("resolved_at", models.DateTimeField(blank=True, null=True)),
                 ("resolution", models.TextField(blank=True, help_text="What ended it, for staff.", null=True)),
             ],
@@ -537,7 +548,8 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="storefinding",
             constraint=models.CheckConstraint(
-                condition=models.Q(("kind__in", ["missing", "damaged", "orphaned"])), name="store_finding_kind_known"
+                condition=models.Q(("kind__in", ["missing", "damaged", "orphaned", "unreadable"])),
+                name="store_finding_kind_known",
             ),
         ),
         migrations.AddConstraint(

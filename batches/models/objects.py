@@ -12,6 +12,7 @@ class FindingKind(models.TextChoices):
     MISSING = "missing", "Missing"  # a row names it, the store has nothing there
     DAMAGED = "damaged", "Damaged"  # its size or its digest is not what the row says
     ORPHANED = "orphaned", "Orphaned"  # the store has it, no row names it
+    UNREADABLE = "unreadable", "Unreadable"  # the store cannot say: the object, or a folder of the listing
 
 
 class StoreFinding(models.Model):
@@ -25,6 +26,9 @@ class StoreFinding(models.Model):
     byte_count = models.BigIntegerField(null=True, blank=True)
     words = models.TextField()
     found_at = models.DateTimeField()
+    seen_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the listing last met it; only of what no row names."
+    )
     resolved_at = models.DateTimeField(null=True, blank=True)
     resolution = models.TextField(null=True, blank=True, help_text="What ended it, for staff.")
 

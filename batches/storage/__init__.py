@@ -13,9 +13,11 @@ from batches.storage.keys import (
     artifact_key,
     aside_key,
     input_key,
+    is_key,
     manifest_key,
     named_by_digest,
     request_key,
+    shown,
     upload_key,
 )
 
@@ -31,10 +33,12 @@ __all__ = [
     "artifact_key",
     "aside_key",
     "input_key",
+    "is_key",
     "manifest_key",
     "named_by_digest",
     "open_store",
     "request_key",
+    "shown",
     "upload_key",
 ]
 

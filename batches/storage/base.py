@@ -20,11 +20,15 @@ class StoredObject:
 
 @dataclass(frozen=True)
 class ObjectFacts:
-    """What the store knows of an object without reading it. `changed_at` is UTC, by the store's own clock."""
+    """What the store knows of an object without reading it. `changed_at` is UTC, by the store's own clock.
+
+    `trouble`: why it, or all that lies below a folder, could not be looked at; the other facts then say nothing.
+    """
 
     key: str
     byte_count: int
     changed_at: datetime
+    trouble: str = ""
 
 
 class ArtifactStore(Protocol):
@@ -63,7 +67,9 @@ class ArtifactStore(Protocol):
     def iter_facts(self, after: str = "") -> Iterator[ObjectFacts]:
         """Every object whose key stands behind `after`, in the order of their keys.
 
-        `after` is only compared. It may be the name of a file that somebody else put there, which is no key of ours.
+        Also what somebody else put there, whose names are no keys of ours and may hold anything that a file's name can
+        (`keys.shown` makes them fit for people and rows). `after` is only compared, so it may be such a name. What
+        cannot be looked at is told as an object's `trouble`, and the others follow.
         """
         ...
 

@@ -28,7 +28,7 @@ from django.core.files.storage import FileSystemStorage
 from batches.storage.base import ObjectFacts, StoredObject
 from batches.storage.errors import ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable
 from batches.storage.foldersync import FolderSyncs, sync_folder
-from batches.storage.keys import checked_key
+from batches.storage.keys import MAX_KEY_LENGTH, checked_key, shown
 
 MARKER = ".artifact-store"
 TEMPORARY = ".temporary"
@@ -121,13 +121,10 @@ class DiskStore:
     def iter_facts(self, after: str = "") -> Iterator[ObjectFacts]:
         with _store_words(self.root):
             self._require_marker()
-            for key in self._walk("", after=after):
-                try:
-                    found = (self.root / key).stat()
-                except FileNotFoundError:
-                    continue  # deleted since its name was read
-                changed_at = datetime.fromtimestamp(found.st_mtime, UTC)
-                yield ObjectFacts(key, found.st_size, changed_at)
+            for key, trouble in self._walk("", after=after):
+                facts = self._facts(key, trouble)
+                if facts is not None:
+                    yield facts
 
     def sweep_temporaries(self, older_than: timedelta, now: datetime) -> int:
         oldest = (now - older_than).timestamp()
@@ -233,11 +230,25 @@ class DiskStore:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
 
-    def _walk(self, folder: str, after: str = "") -> Iterator[str]:
+    def _facts(self, key: str, trouble: str) -> ObjectFacts | None:
+        """Of the file itself, also where it is a link, whose end may be anything. None: deleted since it was listed."""
+        try:
+            found = (self.root / key).lstat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return ObjectFacts(key, 0, datetime.fromtimestamp(0, UTC), trouble or _said(error))
+        return ObjectFacts(key, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC), trouble)
+
+    def _walk(self, folder: str, after: str = "") -> Iterator[tuple[str, str]]:
         """Keys under `folder` ("" or ending in a slash) behind `after`, in the order of their bytes, as S3 lists them.
 
-        Whole folders that stand before `after` are not read.
+        Whole folders that stand before `after` are not read. One that cannot be read is told itself, with the reason.
         """
+        if len(folder) > MAX_KEY_LENGTH:
+            if folder > after:
+                yield folder, "its name is longer than any key of this program"
+            return
         try:
             with os.scandir(self.root / folder) as entries:
                 names = sorted(
@@ -245,14 +256,20 @@ class DiskStore:
                     for entry in entries
                     if not entry.name.startswith(".")
                 )
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            if not folder:
+                raise
+            if folder > after:
+                yield folder, _said(error)
             return
         for name in names:
             key = folder + name
             if name.endswith("/") and (key > after or after.startswith(key)):
                 yield from self._walk(key, after)
             elif not name.endswith("/") and key > after:
-                yield key
+                yield key, ""
 
     def _remove_empty(self, folder: Path) -> None:
         """Remove `folder` when nothing is left in it; `_appear` makes it again when a writer meets this."""
@@ -311,8 +328,18 @@ def _store_words(root: Path) -> Iterator[None]:
     except StoreError:
         raise
     except PermissionError as error:
-        raise StoreDenied(f"The store's folder {root} refuses access to this process.") from error
+        raise StoreDenied(f"{_named(root, error)} refuses access to this process.") from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreFull(f"No space is left in {root}.") from error
-        raise StoreUnavailable(f"The store's folder {root} cannot be used: {error.strerror or error}.") from error
+        raise StoreUnavailable(f"{_named(root, error)} cannot be used: {_said(error)}.") from error
+
+
+def _named(root: Path, error: OSError) -> str:
+    """What the system's error is about: one path in the store, else the store's folder."""
+    path = str(error.filename or root)
+    return f"{shown(path)} in the store" if path.startswith(f"{root}/") else f"The store's folder {root}"
+
+
+def _said(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -14,13 +14,29 @@ _KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*
 _SLUG = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 MAX_KEY_LENGTH = 300
+#: As many characters as a row has for a name.
+SHOWN_LENGTH = 400
 
 
 def checked_key(key: str) -> str:
     """`key` itself. Raises `ValueError` for one that could leave its folder or mean two things."""
-    if len(key) > MAX_KEY_LENGTH or not _KEY.fullmatch(key):
+    if not is_key(key):
         raise ValueError(f"not a storage key: {key[:80]!r}")
     return key
+
+
+def is_key(key: str) -> bool:
+    """Whether a row may name it: all else in a store was put there by somebody else."""
+    return len(key) <= MAX_KEY_LENGTH and _KEY.fullmatch(key) is not None
+
+
+def shown(name: str) -> str:
+    """A name that somebody else gave, on one line, fit for a page, a terminal and a column; a key stays as it is.
+
+    A file's name may hold line breaks, escape sequences and bytes that are no text at all. One that is cut ends in "…".
+    """
+    plain = "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in name)
+    return plain if len(plain) <= SHOWN_LENGTH else f"{plain[: SHOWN_LENGTH - 1]}…"
 
 
 def artifact_key(workspace_slug: str, business_id: str, number: int) -> str:

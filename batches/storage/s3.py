@@ -145,7 +145,9 @@ class S3Store:
             pages = self._client().get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=start, **given)
             for page in pages:
                 for entry in page.get("Contents", ()):
-                    yield ObjectFacts(entry["Key"].removeprefix(start), int(entry["Size"]), entry["LastModified"])
+                    key = entry["Key"].removeprefix(start)
+                    if key:  # else the empty object that consoles make for a prefix, to show it as a folder
+                        yield ObjectFacts(key, int(entry["Size"]), entry["LastModified"])
 
     def sweep_temporaries(self, older_than: timedelta, now: datetime) -> int:
         """Aborts multipart uploads that were begun and never finished; S3 has no other leftovers."""

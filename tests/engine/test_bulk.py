@@ -109,13 +109,6 @@ def test_a_foreign_key_is_set_by_its_id(batch: Batch) -> None:
     assert job.account_id == other.pk
 
 
-def test_added_columns_grow_from_what_they_hold(batch: Batch) -> None:
-    jobs = [factories.make_job(batch=batch, fencing_token=token) for token in (1, 10)]
-    rows = [{"pk": job.pk, "provider_status": "x"} for job in jobs]
-    bulk.guarded_update(Job, rows, add={"fencing_token": 3})
-    assert list(Job.objects.order_by("pk").values_list("fencing_token", flat=True)) == [4, 13]
-
-
 def test_many_rows_take_few_statements(batch: Batch, now: datetime) -> None:
     count = 1200
     documents = Document.objects.bulk_create(

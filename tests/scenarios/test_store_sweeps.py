@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from batches import attention, results, selectors
-from batches.engine import storecheck, storerepair
-from batches.engine.storecheck import SliceReport
+from batches.engine import storecheck, storeorphans, storerepair
+from batches.engine.storeslices import SliceReport
 from batches.models import Alert, Artifact, Batch, Duration, Job, StoreFinding, StoreSweep
 from batches.providers import errors
 from batches.storage import ObjectFacts, StoreUnavailable, artifact_key
@@ -38,7 +38,7 @@ def objects(world: World, **given: Any) -> SliceReport:
 
 
 def orphans(world: World, **given: Any) -> SliceReport:
-    return storecheck.check_orphans(world.store, world.clock, owner="sweeper", by_person=True, **given)
+    return storeorphans.check_orphans(world.store, world.clock, owner="sweeper", by_person=True, **given)
 
 
 def open_findings() -> list[tuple[str, str]]:
@@ -354,13 +354,13 @@ def test_a_large_input_a_large_body_and_a_manifest_are_named(saved: World) -> No
     folder = "default/0123456789abcdef0123456789abcdef"
     digest = "ab" * 32
     keys = [f"{folder}/input-{digest}", f"{folder}/request-{digest}", f"default/manifests/{digest}"]
-    assert storecheck.named(keys) == set()
+    assert storeorphans.named(keys) == set()
     job = Job.objects.order_by("pk").first()
     assert job is not None
     type(job.version).objects.filter(pk=job.version_id).update(input_inline=None, input_key=keys[0])
     job.submissions.update(body_inline=None, body_key=keys[1])
     Batch.objects.update(manifest_key=keys[2])
-    assert storecheck.named(keys) == set(keys)
+    assert storeorphans.named(keys) == set(keys)
 
 
 def test_the_statements_of_a_slice_do_not_grow_with_its_rows(saved: World, django_assert_max_num_queries: Any) -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import IntegrityError, InterfaceError, OperationalError
 
-from batches.engine import health, running, storecheck, sweep, work
+from batches.engine import health, running, storecheck, storeslices, sweep, work
 from batches.engine.audit import By
+from batches.engine.storeslices import SliceReport
 from batches.models import Batch, HoldReason, ProviderAccount, SweepKind, WebhookEvent
 from batches.storage import StoreError
 from tests.simulation.database import read
@@ -226,9 +227,9 @@ def _check(world: World, process: Process, *, is_deep: bool) -> None:
         world.trace("no database")  # the task failed; a later one goes on
 
 
-def check_store(world: World, *, owner: str, is_deep: bool) -> storecheck.SliceReport:
+def check_store(world: World, *, owner: str, is_deep: bool) -> SliceReport:
     """One round of `manage.py check_store --repair`. Its report says whether somebody else is at it."""
-    storecheck.begin_anew(SweepKind.OBJECTS)
+    storeslices.begin_anew(SweepKind.OBJECTS)
     clock = ProcessClock(world.scheduler, offset_us=world.clock_offset_us)
     store: Any = StoreOfProcess(world.store)
     report = storecheck.check_objects(store, clock, owner=owner, is_deep=is_deep, by_person=True, is_repair=True)

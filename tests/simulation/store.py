@@ -10,7 +10,7 @@ import io
 import itertools
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -144,8 +144,8 @@ class AtOnce:
     def __exit__(self, *_error: object) -> None:
         """Nothing is left over."""
 
-    def map(self, ask: Callable[..., Any], *rows: Iterable[Any]) -> Iterator[Any]:
-        return map(ask, *rows)
+    def map(self, ask: Callable[..., Any], *rows: Iterable[Any]) -> Generator[Any]:
+        return (ask(*each) for each in zip(*rows, strict=True))
 
 
 class SimulatedChecker:

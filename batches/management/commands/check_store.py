@@ -16,9 +16,9 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from batches import results
-from batches.engine import storecheck, storerepair
+from batches.engine import storecheck, storeorphans, storerepair, storeslices
 from batches.engine.clock import SystemClock
-from batches.engine.storecheck import SliceReport
+from batches.engine.storeslices import SliceReport
 from batches.management import auditing, choosing, tables
 from batches.management.readiness import DatabaseCommand
 from batches.models import FindingKind, StoreFinding, SweepKind
@@ -40,7 +40,7 @@ class Command(DatabaseCommand):
             "--repair",
             action="store_true",
             help="Take objects as lost even where suspiciously many are, and remove orphaned objects older than "
-            f"{storecheck.ORPHAN_REMOVED_AGE.days} days.",
+            f"{storeorphans.ORPHAN_REMOVED_AGE.days} days.",
         )
         parser.add_argument("--json", action="store_true", help="Print the result as one JSON document.")
 
@@ -50,7 +50,7 @@ class Command(DatabaseCommand):
             auditing.record("repair_store", "store", None, now=timezone.now())
         is_deep, is_repair = bool(options["deep"]), bool(options["repair"])
         check_objects = partial(storecheck.check_objects, is_deep=is_deep, by_person=True, is_repair=is_repair)
-        check_orphans = partial(storecheck.check_orphans, by_person=True, is_repair=is_repair)
+        check_orphans = partial(storeorphans.check_orphans, by_person=True, is_repair=is_repair)
         objects = _round(check_objects, store, SweepKind.OBJECTS)
         orphans = _round(check_orphans, store, SweepKind.ORPHANS)
         found = StoreFinding.objects.filter(resolved_at=None).order_by("kind", "storage_key")
@@ -92,7 +92,7 @@ class Command(DatabaseCommand):
 
 def _round(check: Callable[..., SliceReport], store: ArtifactStore, kind: SweepKind) -> SliceReport:
     """Slice after slice from the first key to the last. Raises a refusal while another worker is in one."""
-    storecheck.begin_anew(kind)
+    storeslices.begin_anew(kind)
     clock, owner = SystemClock(), f"{socket.gethostname()[:30]}:{os.getpid()}:command"
     looked_at = others = 0
     while True:
