@@ -6,6 +6,7 @@ has not met again when a round is over is there no more. A folder that cannot be
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -29,6 +30,8 @@ from batches.models import (
     SweepKind,
 )
 from batches.storage import ArtifactStore, ObjectFacts, StoreError, artifact_key, is_key, shown
+
+log = logging.getLogger(__name__)
 
 KEYS_AT_ONCE = 1000
 #: Younger objects may belong to a row that is not committed yet, or to an upload that is still being looked at.
@@ -193,7 +196,12 @@ def _remove_old(orphans: Sequence[ObjectFacts], store: ArtifactStore, *, now: da
         at_work = _folders_at_work(some)
         free = [key for key in some if key.rpartition("/")[0] not in at_work]
         for key in sorted(set(free) - named(free)):
-            store.delete(key)
+            try:
+                store.delete(key)
+            except StoreError as error:
+                store.ready()  # else it is the store's trouble, not this object's
+                log.warning("%s is named by no row and cannot be removed: %s", key, error.words)
+                continue
             _open_orphans().filter(storage_key=key).update(resolved_at=now, resolution="It was removed by a repair.")
 
 

@@ -201,11 +201,13 @@ def _resolution(finding: StoreFinding, store: ArtifactStore, *, now: datetime) -
         return "The file was deleted on purpose."
     if artifact.missing_at is None and finding.found_at < artifact.stored_at:
         return "Fetched again from the provider and stored."
+    if artifact.missing_at and finding.kind == FindingKind.UNREADABLE:
+        return "It could be read again, and was not as its row says; that is a finding of its own."
     if artifact.missing_at and Job.objects.get(version_id=artifact.version_id).state != JobState.EXPIRED:
         return ""  # it is being fetched, and left to that
     is_whole = keeping.holds(store, artifact.storage_key, sha256=artifact.sha256, byte_count=artifact.byte_count)
     if finding.kind == FindingKind.UNREADABLE and not is_whole:
-        return "It can be read again, and is not as its row says; that is a finding of its own."
+        return "It can be read again, and is not as its row says; the next look says what it is."
     if artifact.missing_at is None:
         return "The object is there and whole." if is_whole else ""
     return "The object is back and whole." if is_whole and _put_back(artifact, now=now) else ""
