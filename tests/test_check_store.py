@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,3 +97,31 @@ def test_the_task_checks_both_ways_and_then_waits_for_the_next_hour(tmp_path: An
     assert Artifact.objects.filter(checked_at=None).count() == 0
     tasks.check_store()
     assert dict(StoreSweep.objects.values_list("kind", "started_at")) == begun
+
+
+def test_one_of_each_kind_is_listed_in_words_that_say_what_follows(tmp_path: Any) -> None:
+    artifacts, store = saved_with_file(tmp_path, 40), open_store(settings.STORAGE_URL)
+    root = Path(settings.STORAGE_URL.removeprefix("file://"))
+    store.delete(artifacts[3].storage_key)
+    (root / artifacts[7].storage_key).write_bytes(b"%PDF-1.4 cut")
+    unreadable = root / artifacts[9].storage_key
+    unreadable.unlink()
+    unreadable.symlink_to(unreadable.name)
+    (root / "left.pdf").write_bytes(b"x")
+    (root / "notes\n\x1b[31m of Okoye.txt").write_bytes(b"x")
+    long_ago = (timezone.now() - timedelta(days=40)).timestamp()
+    for name in ("left.pdf", "notes\n\x1b[31m of Okoye.txt"):
+        os.utime(root / name, (long_ago, long_ago))
+    code, out, _ = run("check_store")
+    assert code == 3
+    assert "Open: 1 missing, 1 damaged, 2 orphaned, 1 unreadable" in out
+    assert "2 are being fetched again from the provider." in out
+    assert "1 is left saved, and tried again by the next check" in out
+    assert "Too many levels of symbolic links" in out
+    assert "notes\\n\\x1b[31m of Okoye.txt" in out
+    assert "it is left alone" in out
+    assert "\x1b" not in out
+    code, out, _ = run("check_store", "--repair")
+    assert "Open: 1 missing, 1 damaged, 1 orphaned, 1 unreadable" in out, "the foreign one stays"
+    _, out, _ = run("check_store", "--json")
+    assert json.loads(out)["open"] == {"missing": 1, "damaged": 1, "orphaned": 1, "unreadable": 1}

@@ -122,7 +122,7 @@ def _same_files(siblings: Sequence[Sibling]) -> dict[int, Notice]:
             more = f" and of {len(same) - 2:,} more" if len(same) > 2 else ""
             words = (
                 f"The very same file as that of {other.business_id}{more}, though it was made from another input. "
-                "Look at both before they are sent out."
+                f"Look at {'them all' if more else 'both'} before they are sent out."
             )
             found[each.artifact_id] = Notice(ArtifactNotice.SAME, words)
     return found

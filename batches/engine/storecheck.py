@@ -114,7 +114,7 @@ def _take(work: Slice, rows: Sequence[Artifact], answers: Generator[_Answer]) ->
                     if not _is_any_read(work.store, row):
                         raise answer
                     are_others_read = True
-                words = f"The store cannot say whether it is whole. {answer.words}"
+                words = f"It cannot be read, so nobody knows whether it is whole: {answer.words}"
                 work.unread.append(Amiss(row, FindingKind.UNREADABLE, None, words))
                 if work.is_over():
                     return rows[:count]

@@ -137,10 +137,12 @@ def lost_words(key: str, kind: FindingKind = FindingKind.MISSING) -> str:
 def what_follows(finding: StoreFinding) -> str:
     """What happens to the document of an open finding, as a clause; needs its artifact, version and job."""
     if finding.artifact is None:
-        return "named by no row"
+        return "passed by until it can be read" if finding.kind == FindingKind.UNREADABLE else "named by no row"
     state = finding.artifact.version.job.state
     if state == JobState.EXPIRED:
         return f"to be put back from a backup as {finding.storage_key}"
+    if state == JobState.SAVED and finding.kind == FindingKind.UNREADABLE:
+        return "left saved, and tried again by the next check; see to it that the store can read the object"
     if state == JobState.SAVED:
         return "looked at again by the next check"
     return "being fetched again from the provider"

@@ -145,9 +145,9 @@ def tell(*, now: datetime) -> None:
     parts = [f"{counts[kind]:,} {kind.label.lower()}" for kind in FindingKind if counts.get(kind)]
     if parts:
         sentences.append(
-            f"Objects in the store that are not as the rows say: {', '.join(parts)}.{_named()} What the provider still "
-            "has is fetched again by itself. The admin lists each under “Store findings”; `manage.py check_store` "
-            "looks again."
+            f"Objects in the store that are not as the database says: {', '.join(parts)}.{_named()} What the provider "
+            "still has is fetched again by itself. The admin lists each under “Store findings”; `manage.py "
+            "check_store` looks again."
         )
     if sentences:
         alerts.tell(AlertKind.STORE, alerts.STORE_OBJECTS, " ".join(sentences), now=now)

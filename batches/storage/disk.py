@@ -338,7 +338,8 @@ def _store_words(root: Path) -> Iterator[None]:
 def _named(root: Path, error: OSError) -> str:
     """What the system's error is about: one path in the store, else the store's folder."""
     path = str(error.filename or root)
-    return f"{shown(path)} in the store" if path.startswith(f"{root}/") else f"The store's folder {root}"
+    inside = path.removeprefix(f"{root}/")
+    return f"{shown(inside)} in the store's folder {root}" if inside != path else f"The store's folder {root}"
 
 
 def _said(error: OSError) -> str:

@@ -16,6 +16,7 @@ from django.utils import timezone
 from batches.engine import inbox, wakeups
 from batches.models import Job, ProviderAccount, WebhookEvent
 from tests import factories
+from tests.engine.deadlocks import end_once_by_deadlock
 
 pytestmark = pytest.mark.django_db
 SECRET = "whsec_invented"
@@ -118,6 +119,22 @@ def test_an_event_that_overtook_the_answer_is_matched_when_the_id_is_known(accou
     left = wakeups.settle([wakeups.Event(row.pk, account.pk, "pdf_7", False)], now=timezone.now())
     row.refresh_from_db()
     assert (left, row.outcome) == ([], "woke")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_events_that_met_a_deadlock_are_settled_again(
+    account: ProviderAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert send(body()) == 204
+    row = WebhookEvent.objects.get()
+    later = timezone.now() + timedelta(hours=1)
+    batch = factories.make_batch(account=account)
+    factories.make_accepted_job(batch=batch, provider_job_id="pdf_7", due_at=later)
+    end_once_by_deadlock(monkeypatch, type(Job.objects.all()), "update")
+    wakeups.settle([wakeups.Event(row.pk, account.pk, "pdf_7", False)], now=timezone.now())
+    row.refresh_from_db()
+    assert row.outcome == "woke"
+    assert Job.objects.get().due_at < later
 
 
 def test_an_event_for_a_watched_submission_brings_its_late_read_forward(account: ProviderAccount) -> None:

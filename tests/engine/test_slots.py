@@ -16,6 +16,7 @@ from batches.models import Batch, Job, PumpSlot
 from batches.storage.disk import DiskStore
 from tests import factories
 from tests.engine import racing
+from tests.engine.deadlocks import end_once_by_deadlock
 from tests.factories import NOW
 
 pytestmark = pytest.mark.django_db
@@ -118,3 +119,14 @@ def test_the_sweep_removes_only_old_files_that_nobody_finished(store: DiskStore,
             os.utime(kept, (stamp, stamp))
     assert sweep(store, now=now).temporaries_removed == 1
     assert [path.name for path in kept.parent.iterdir()] == ["new"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_slots_of_the_dead_are_given_back_though_it_met_a_deadlock(
+    now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots.ensure(2)
+    slots.acquire("host:life:1", now=now)
+    end_once_by_deadlock(monkeypatch, type(PumpSlot.objects.all()), "update")
+    slots.release_life("life")
+    assert slots.free(now).count() == 2

@@ -313,3 +313,58 @@ def test_kill_9_while_pdfs_are_kept_leaves_whole_objects_or_none(store: DiskStor
     store.sweep_temporaries(timedelta(hours=1), datetime.now(UTC) + timedelta(hours=2))
     assert list((store.root / ".temporary").iterdir()) == []
     assert len(list(store.iter_facts())) == len(found), "the sweep takes no object"
+
+
+# --- names and folders of somebody else ---
+
+
+def test_what_cannot_be_looked_at_is_listed_with_its_trouble_and_the_rest_follows(
+    store: DiskStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("a/one", "b/two", "c/three"):
+        store.put(key, io.BytesIO(PDF))
+    (store.root / "a" / "link").symlink_to("nowhere")
+    (store.root / "a" / "loop").symlink_to("loop")
+    scan = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if Path(path).name == "b":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    found = [(facts.key, facts.trouble) for facts in store.iter_facts()]
+    assert found == [("a/link", ""), ("a/loop", ""), ("a/one", ""), ("b/", "Permission denied"), ("c/three", "")]
+    assert [facts.key for facts in store.iter_facts("b/")] == ["c/three"], "told once, however the slices fall"
+
+
+def test_a_store_whose_own_folder_cannot_be_listed_is_not_an_empty_one(
+    store: DiskStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scandir(path: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(StoreDenied):
+        list(store.iter_facts())
+
+
+def test_folders_of_any_depth_do_not_end_the_listing(store: DiskStore) -> None:
+    folder = store.root
+    for _ in range(900):
+        folder = folder / "d"
+    folder.mkdir(parents=True)
+    store.put("e/one", io.BytesIO(PDF))
+    deep, one = store.iter_facts()
+    assert "longer than any key" in deep.trouble
+    assert one.key == "e/one"
+
+
+def test_the_words_of_an_error_name_the_file_that_it_is_about(store: DiskStore) -> None:
+    store.put(KEY, io.BytesIO(PDF))
+    path = store.root / KEY
+    path.unlink()
+    path.symlink_to(path.name)
+    with pytest.raises(StoreUnavailable) as caught:
+        store.size(KEY)
+    assert caught.value.words.startswith(f"{KEY} in the store's folder {store.root} cannot be used: Too many levels")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from batches.storage import artifact_key, input_key, manifest_key, request_key, upload_key
+from batches.storage import artifact_key, input_key, is_key, manifest_key, request_key, shown, upload_key
 from batches.storage.keys import checked_key
 
 DIGEST = "ab" * 32
@@ -92,3 +92,28 @@ def test_keys_of_nonsense_are_not_made() -> None:
     for make in makers:
         with pytest.raises(ValueError):
             make()
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("main/x/v1.pdf", "main/x/v1.pdf"),
+        ("notes of Okoye.txt", "notes of Okoye.txt"),
+        ("Lindqvist-é-👍", "Lindqvist-é-👍"),
+        ("two\nlines\t\r", "two\\nlines\\t\\r"),
+        ("\x1b[31mred\x00", "\\x1b[31mred\\x00"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+        ("\udce9", "\\udce9"),
+        ("x" * 401, "x" * 399 + "…"),
+    ],
+)
+def test_a_name_that_somebody_else_gave_is_shown_on_one_line_that_any_column_takes(name: str, plain: str) -> None:
+    assert shown(name) == plain
+    assert plain.isprintable()
+    assert len(plain.encode()) > 0
+
+
+def test_only_what_a_row_may_name_is_a_key() -> None:
+    assert is_key(artifact_key("main", "INV-1", 1))
+    for name in ("", "..", "a/../b", "/a", "a/", "a//b", ".hidden", "a b", "é", "x\n", "x" * 301):
+        assert not is_key(name)

@@ -218,3 +218,14 @@ def test_a_put_if_absent_is_private_checked_and_typed(store: S3Store, client: An
     assert any(name.startswith("Checksum") for name in head)
     grants = client.get_object_acl(Bucket=BUCKET, Key=f"pre/fix/{KEY}")["Grants"]
     assert not [grant for grant in grants if "URI" in grant["Grantee"]], "nobody but the owner"
+
+
+def test_names_that_somebody_else_gave_are_listed_and_walked_behind(store: S3Store, client: Any) -> None:
+    names = ["a b", "..", "x/../y", "folder/", "a//b", "Lindqvist-é-👍", "100%25", "+", "x" * 900]
+    for name in ("", *names):  # the first is what consoles make to show the prefix as a folder
+        client.put_object(Bucket=BUCKET, Key=f"pre/fix/{name}", Body=b"x")
+    store.put(KEY, io.BytesIO(PDF))
+    everything = sorted([KEY, *names], key=lambda name: name.encode())
+    assert keys_in(store) == everything
+    for index, name in enumerate(everything):
+        assert [facts.key for facts in store.iter_facts(name)] == everything[index + 1 :]

@@ -29,9 +29,9 @@ FINDINGS_SHOWN = 200
 
 class Command(DatabaseCommand):
     help = (
-        "Compare the whole store with the rows. What is missing or damaged and still at the provider is fetched again; "
-        "orphaned objects are reported. Exits 0 when nothing is open, 3 when something is, 2 when the store cannot be "
-        "checked."
+        "Compare the whole store with the database. What is missing or damaged and still at the provider is fetched "
+        "again. Orphaned objects, which the database does not name, and what cannot be read are only reported. Exits 0 "
+        "when nothing is open, 3 when something is, 2 when the store cannot be checked."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -39,8 +39,9 @@ class Command(DatabaseCommand):
         parser.add_argument(
             "--repair",
             action="store_true",
-            help="Take objects as lost even where suspiciously many are, and remove orphaned objects older than "
-            f"{storeorphans.ORPHAN_REMOVED_AGE.days} days.",
+            help="Take what is missing or damaged as lost even where it is suspiciously much, and remove orphaned "
+            f"objects older than {storeorphans.ORPHAN_REMOVED_AGE.days} days. Files whose names this program does not "
+            "give stay.",
         )
         parser.add_argument("--json", action="store_true", help="Print the result as one JSON document.")
 
@@ -77,13 +78,16 @@ class Command(DatabaseCommand):
         listed = f"{facts['listed']:,} objects listed{others if facts['listed_others'] else ''}"
         self.stdout.write(f"{facts['objects']:,} stored PDFs looked at, {listed}.")
         if facts["trouble"]:
-            self.stdout.write(facts["trouble"])
+            self.stdout.write(tables.printable(facts["trouble"]))
         if not facts["findings"]:
             self.stdout.write("Nothing is open.")
             return
-        self.stdout.write(", ".join(f"{count:,} {kind}" for kind, count in facts["open"].items()))
+        self.stdout.write("Open: " + ", ".join(f"{count:,} {kind}" for kind, count in facts["open"].items() if count))
         for line in _happening(facts["findings"]):
-            self.stdout.write(line)
+            self.stdout.write(tables.printable(line))
+        if facts["open"][FindingKind.ORPHANED]:
+            days = storeorphans.ORPHAN_REMOVED_AGE.days
+            self.stdout.write(f"What is orphaned stays until `--repair` removes what is older than {days} days.")
         rows = [(each["kind"], each["key"], each["document"] or "", each["words"]) for each in facts["findings"]]
         tables.write(self.stdout, ("kind", "key", "document", "what"), rows)
         if sum(facts["open"].values()) > len(rows):
