@@ -28,9 +28,3 @@ def pumps_wanted(*, now: datetime) -> int:
 def _due(now: datetime) -> QuerySet[Job]:
     sendable = Q(state=JobState.PENDING, account__health=AccountHealth.OPEN) & turns.led_by_a_running_batch()
     return claims.claimable(now).filter(Q(state__in=claims.IN_PROGRESS_STATES) | sendable, due_at__lte=now)
-
-
-def oldest_due_seconds(*, now: datetime) -> float:
-    """Age of the oldest due job that nobody works on: the number that says whether the cluster is alive."""
-    oldest = _due(now).order_by("due_at").values_list("due_at", flat=True).first()
-    return max(0.0, (now - oldest).total_seconds()) if oldest else 0.0

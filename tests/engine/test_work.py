@@ -21,7 +21,6 @@ def _three_slots(db: None) -> None:
 
 def test_without_jobs_no_pump_is_wanted(now: datetime) -> None:
     assert work.pumps_wanted(now=now) == 0
-    assert work.oldest_due_seconds(now=now) == 0.0
 
 
 @pytest.mark.parametrize(("jobs", "wanted"), [(1, 1), (19, 1), (20, 2), (39, 2), (40, 3), (200, 3)])
@@ -43,7 +42,6 @@ def test_pumps_at_work_leave_fewer_slots(batch: Batch, now: datetime) -> None:
 def test_due_work_of_every_phase_wants_a_pump(batch: Batch, now: datetime, state: JobState) -> None:
     factories.make_job(batch=batch, state=state, due_at=now - timedelta(seconds=8))
     assert work.pumps_wanted(now=now) == 1
-    assert work.oldest_due_seconds(now=now) == 8.0
 
 
 @pytest.mark.parametrize(
@@ -89,7 +87,6 @@ def test_documents_that_nobody_needs_at_the_moment_want_none(batch: Batch, now: 
     Batch.objects.update(**stopped)
     assert claims.claim_due(batch.account, [JobState.PENDING], owner="a", now=now, most=9) == []
     assert work.pumps_wanted(now=now) == 0
-    assert work.oldest_due_seconds(now=now) == 0.0
     Batch.objects.update(paused_at=None, cancelled_at=None)
     batch.items.update(cancelled_at=now)
     turns.choose_leads(Job.objects.all())
