@@ -162,6 +162,7 @@ BREACHES: dict[str, Callable[[], Any]] = {
     "provider_account_slug_unique": lambda: twice(lambda: make_account(slug="relaypdf")),
     "provider_account_kind_known": lambda: make_account(kind="carrier pigeon"),
     "provider_account_health_known": lambda: make_account(health="poorly"),
+    "provider_account_hold_note_known": lambda: make_account(hold_note="by the way"),
     "provider_account_learned_deadline_known": lambda: make_account(learned_deadline="by heart"),
     "provider_account_hold_has_reason": lambda: make_account(health="held", held_at=NOW),
     "pacing_lane_once_per_account": second_lane,

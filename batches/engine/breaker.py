@@ -7,13 +7,13 @@ success is worth a write only where failures were counted, so in quiet times non
 from __future__ import annotations
 
 from dataclasses import replace
-from urllib.parse import urlsplit
 
 from batches.engine import retries
 from batches.engine.changes import Change
 from batches.engine.effects import NO_EFFECT, AccountEffect
 from batches.models import AccountHealth, ExchangeKind, ProviderAccount
 from batches.providers import errors
+from batches.providers.http import origin_of
 
 #: An exchange keeps the name of its error only.
 TRANSPORT_ERROR_NAMES = frozenset(kind.__name__ for kind in retries.TRANSPORT_ERRORS)
@@ -35,7 +35,7 @@ def with_download(change: Change, account: ProviderAccount, words: str = "") -> 
     """The change with what its download says about the provider, where the file lies on the provider's own host."""
     submission = change.claim.submission
     url = (submission.result or {}).get("url", "") if submission else ""
-    if change.effect != NO_EFFECT or (url and urlsplit(url)[:2] != urlsplit(account.base_url)[:2]):
+    if change.effect != NO_EFFECT or not _lies_there(url, account):
         return change
     facts = next((facts for facts, _id in reversed(change.exchanges) if facts.kind == ExchangeKind.DOWNLOAD), None)
     if facts is None:
@@ -45,3 +45,8 @@ def with_download(change: Change, account: ProviderAccount, words: str = "") -> 
     if account.health == AccountHealth.HELD or facts.error_class not in TRANSPORT_ERROR_NAMES:
         return change
     return replace(change, effect=AccountEffect(transport_failure=True, words=words))
+
+
+def _lies_there(url: str, account: ProviderAccount) -> bool:
+    """On the provider's own host, as a link without a host does; one that cannot be read is never asked for."""
+    return origin_of(url) in (None, origin_of(account.base_url))

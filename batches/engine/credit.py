@@ -20,6 +20,7 @@ from batches.engine import alerts, health
 from batches.models import (
     AccountHealth,
     AlertKind,
+    HoldNote,
     HoldReason,
     Job,
     JobState,
@@ -46,16 +47,15 @@ def was_announced(account_id: int, topup_events: Collection[str], *, held_at: da
 def note_balance(account_id: int, balance: Decimal | None, *, now: datetime) -> None:
     """What a check of an account that is held for credit showed."""
     held = ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.HELD, hold_reason=HoldReason.CREDIT).only(
-        "name", "hold_words", "balance_seen"
+        "name", "hold_words", "hold_note", "balance_seen"
     )
     account = held.first()
     if account is None:
         return  # a person was first
-    if balance is None:
-        _say_that_no_balance_is_named(account)
-    elif account.balance_seen is not None and balance > account.balance_seen:
+    if balance is not None and account.balance_seen is not None and balance > account.balance_seen:
         open_on_probation(account_id, balance=balance, now=now)
         return
+    _say_whether_a_balance_is_named(account, is_named=balance is not None)
     held.update(
         # The least that was seen: work that was accepted before is still charged.
         balance_seen=account.balance_seen if balance is None else balance,
@@ -63,14 +63,21 @@ def note_balance(account_id: int, balance: Decimal | None, *, now: datetime) -> 
     )
 
 
-def _say_that_no_balance_is_named(account: ProviderAccount) -> None:
-    if NO_BALANCE_WORDS in account.hold_words:
+def _say_whether_a_balance_is_named(account: ProviderAccount, *, is_named: bool) -> None:
+    """Add to the words of the hold that no balance is named, once; take it back when one is."""
+    if is_named == (account.hold_note != HoldNote.NO_BALANCE):
         return
-    words = f"{wording.sentence(account.hold_words)} {NO_BALANCE_WORDS}"
-    ProviderAccount.objects.filter(pk=account.pk, hold_reason=HoldReason.CREDIT).update(hold_words=words)
-    alerts.reword_for_account(
-        account, AlertKind.ACCOUNT_HELD, health.alert_words(account.name, HoldReason.CREDIT, words)
+    if is_named:
+        words, note = account.hold_words.removesuffix(NO_BALANCE_WORDS).strip(), HoldNote.NONE
+    else:
+        words, note = f"{wording.sentence(account.hold_words)} {NO_BALANCE_WORDS}", HoldNote.NO_BALANCE
+    held = ProviderAccount.objects.filter(
+        pk=account.pk, hold_reason=HoldReason.CREDIT, hold_note=account.hold_note, hold_words=account.hold_words
     )
+    if held.update(hold_words=words, hold_note=note):
+        alerts.reword_for_account(
+            account, AlertKind.ACCOUNT_HELD, health.alert_words(account.name, HoldReason.CREDIT, words)
+        )
 
 
 def open_on_probation(account_id: int, *, balance: Decimal | None, now: datetime) -> bool:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from batches.conf import EngineConf
-from batches.engine import latewatch, mishaps, probes, steps
+from batches.engine import latewatch, mishaps, pacing, probes, steps
 from batches.engine.accounts import Providers
 from batches.engine.blocks import Blocks
 from batches.engine.clock import Clock
@@ -93,7 +93,10 @@ class Errands:
             return
         self._watch_at = now + timedelta(seconds=self._conf.watch_look_seconds)
         for account in accounts:
-            for watch in latewatch.claim_due(account, self._poll_slots, most=self._conf.watch_reads_most, now=now):
+            # A slot without a thread would only be missed.
+            most = min(self._conf.watch_reads_most, self._threads.poll.free(account.pk))
+            for watch in latewatch.claim_due(account, self._poll_slots, most=most, now=now):
                 self._watching.add(watch.submission_id)
-                look = partial(steps.look_late, watch, providers.of(account), self._clock, self._threads.halt)
+                limits = pacing.poll_limits(account)
+                look = partial(steps.look_late, watch, providers.of(account), limits, self._clock, self._threads.halt)
                 self._threads.start(self._threads.poll, look, account_id=account.pk)

@@ -15,12 +15,19 @@ from batches import wording
 from batches.conf import ENGINE
 from batches.engine import alerts, pacing, retries
 from batches.engine.contention import again_after_deadlock
-from batches.models import AccountHealth, AlertKind, HoldReason, Job, JobState, Lane, ProviderAccount, UnreadableSecret
+from batches.models import (
+    AccountHealth,
+    AlertKind,
+    HoldNote,
+    HoldReason,
+    Job,
+    JobState,
+    Lane,
+    ProviderAccount,
+    UnreadableSecret,
+)
 
 log = logging.getLogger(__name__)
-
-#: How the words of a person's hold go on when the provider refuses the key meanwhile.
-KEY_TOO = "Its key is refused too:"
 
 
 @again_after_deadlock
@@ -49,6 +56,7 @@ def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> b
             health=AccountHealth.HELD,
             hold_reason=reason,
             hold_words=words,
+            hold_note=HoldNote.NONE,
             held_at=now,
             probe_at=_first_probe_at(reason, now),
             on_probation=False,
@@ -80,12 +88,13 @@ def _with_what_stands(account_id: int, words: str) -> str | None:
     A person's hold gets the words added, once.
     """
     held = ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.HELD)
-    reason, known = held.values_list("hold_reason", "hold_words").first() or ("", "")
+    reason, known, note = held.values_list("hold_reason", "hold_words", "hold_note").first() or ("", "", "")
     if reason == HoldReason.CREDIT:
         return f"{wording.sentence(words)} Before that it had no credit: {wording.sentence(known)}"
-    if reason == HoldReason.PERSON and KEY_TOO not in known:
-        both = f"{wording.sentence(known)} {KEY_TOO} {wording.sentence(words)}"
-        if held.filter(hold_reason=HoldReason.PERSON, hold_words=known).update(hold_words=both):
+    if reason == HoldReason.PERSON and note != HoldNote.KEY_REFUSED:
+        both = f"{wording.sentence(known)} Its key is refused too: {wording.sentence(words)}"
+        unchanged = held.filter(hold_reason=HoldReason.PERSON, hold_words=known)
+        if unchanged.update(hold_words=both, hold_note=HoldNote.KEY_REFUSED):
             told = f"{both} {wording.HOLD_WHAT_TO_DO[HoldReason.AUTH]}"
             account = _named(account_id)
             words_now = alert_words(account.name, HoldReason.PERSON, told)
@@ -125,6 +134,7 @@ def open_account(
             health=AccountHealth.OPEN,
             hold_reason="",
             hold_words="",
+            hold_note=HoldNote.NONE,
             held_at=None,
             probe_at=None,
             transport_failure_count=0,

@@ -102,12 +102,13 @@ def claim_due(account: ProviderAccount, slots: Blocks, *, now: datetime, most: i
     )
     taken: list[Watch] = []
     for row in due:
-        mine = Submission.objects.filter(pk=row.pk, watch_at=row.watch_at)
-        if not mine.update(watch_at=_next(row, now)):
+        mine, next_at = Submission.objects.filter(pk=row.pk, watch_at=row.watch_at), _next(row, now)
+        if not mine.update(watch_at=next_at):
             continue  # another pump's
         assert row.provider_job_id is not None
         business_id = row.job.version.document.business_id
-        taken.append(Watch(row.pk, row.job_id, account.pk, row.provider_job_id, business_id, free[len(taken)]))
+        slot = free[len(taken)]
+        taken.append(Watch(row.pk, row.job_id, account.pk, row.provider_job_id, business_id, slot, next_at))
     return taken
 
 
@@ -124,6 +125,11 @@ def _next(row: Submission, now: datetime) -> datetime | None:
 def settle(watched: Watched, *, now: datetime) -> None:
     """Write what a read brought. A read that failed proves nothing, and one that says “not finished” little."""
     error = watched.error
+    if watched.not_read:
+        # Due again, so that the last read of all is not lost for want of a slot.
+        unchanged = Submission.objects.filter(pk=watched.watch.submission_id, watch_at=watched.watch.next_at)
+        unchanged.filter(watch_until__isnull=False).update(watch_at=now)
+        return
     if isinstance(error, errors.Unauthorized):
         health.hold(watched.watch.account_id, reason=HoldReason.AUTH, words=error.words, now=now)
     elif isinstance(error, errors.RateLimited):

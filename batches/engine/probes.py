@@ -11,6 +11,10 @@ from batches.models import AccountHealth, HoldReason, ProviderAccount
 from batches.providers import errors
 from batches.providers.base import Capabilities
 
+#: No answer that could be read came back. Wider than `retries.TRANSPORT_ERRORS`: what cannot be read ends no hold,
+#: though it begins none. Any other refusal shows that the provider can be reached, and nothing else.
+NOT_REACHED = (errors.NotSent, errors.OutcomeUnknown)
+
 
 def is_due(account: ProviderAccount, *, now: datetime) -> bool:
     """As far as the row says that was read last; `claim` has the last word."""
@@ -49,9 +53,9 @@ def settle(
         return  # else it was not learned; `claim_probe` has put the next look off already
     if reason != HoldReason.UNREACHABLE:
         return
-    if error is None:
-        health.resume(account_id, now=now)
-    elif hold is not None:
+    if error is not None and hold is not None:
         health.hold(account_id, reason=hold, words=error.words, now=now)
-    else:
+    elif isinstance(error, NOT_REACHED):
         health.probe_failed(account_id, now=now, rng=rng)
+    else:
+        health.resume(account_id, now=now)

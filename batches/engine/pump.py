@@ -69,7 +69,7 @@ class Tally:
     def count(self, result: steps.JobResult) -> None:
         self.accepted += isinstance(result, steps.Answered)
         self.saved += isinstance(result, steps.Fetched)
-        self.slots_missed += isinstance(result, steps.NotSentYet)
+        self.slots_missed += isinstance(result, steps.NotSentYet | steps.NotReadYet)
 
 
 @dataclass
@@ -257,14 +257,18 @@ class Pump:
             account = self._accounts.get(account_id)
             if account is None or not reads:
                 continue
-            reservation = self._poll_slots.take(account_id, pacing.poll_limits(account), wanted=len(reads), now=now)
-            provider = self.providers.of(account)
+            limits, provider = pacing.poll_limits(account), self.providers.of(account)
+            # A slot without a thread would be missed; without a pace there is none to miss.
+            most = len(reads) if limits.unpaced else min(len(reads), self._threads.poll.free(account_id))
+            reservation = self._poll_slots.take(account_id, limits, wanted=most, now=now)
             for claim, slot in zip(reads, reservation.slots, strict=False):
                 self.tally.polls += 1
-                given = (claim, provider, slot, self.clock, self._threads.halt)
+                given = (claim, provider, slot, limits, self.clock, self._threads.halt)
                 self._held.begin(claim, self._threads.poll, steps.poll, *given)
-            for claim in reads[len(reservation.slots) :]:
+            for claim in reads[len(reservation.slots) : most]:
                 self._polls.schedule(claim, max(reservation.ask_again_at, now + timedelta(milliseconds=10)))
+            for claim in reads[most:]:
+                self._polls.schedule(claim, now + POLL_GATHER)  # the next round, which a free thread brings forward
 
     def _fetch(self, claim: Claim) -> None:
         given = (claim, self.providers.of(self._accounts[claim.account_id]), self.store, self.checker, self.clock)
@@ -299,6 +303,8 @@ class Pump:
                 pass  # given back with all that is held
             case steps.PreparedDone(prepared=prepared):
                 self._departures.prepared(prepared)
+            case steps.NotReadYet():
+                self._polls.schedule(claim, now)
             case steps.NotSentYet():
                 self._departures.missed(result)
             case _:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 
 from batches.conf import ENGINE
 from batches.engine import bulk, pacing
@@ -30,7 +31,7 @@ class Asking:
     claim: Claim
     repeats: bool
     earns: bool
-    resend_until: datetime | None = None
+    resend_until: datetime | None
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def columns_after(lane: PacingLane, left: Sequence[Asking], *, now_us: int) -> d
 
 @again_after_deadlock
 def give_back(account_id: int, count: int, *, now: datetime) -> None:
-    """So many repeats were accepted: their tokens come back, and as many of what waits may try at once.
+    """So many repeats were accepted: their tokens come back, and as many of what was put off may try at once.
 
     So after an outage what is in doubt goes out one after the other as fast as it is answered, and not token by token.
     """
@@ -114,11 +115,13 @@ def give_back(account_id: int, count: int, *, now: datetime) -> None:
             return
         tokens = min(ENGINE.retry_tokens_most, tokens_of(lane, now) + count)
         PacingLane.objects.filter(pk=lane.pk).update(retry_tokens=tokens, retry_tokens_at_us=pacing.to_us(now))
-        waiting = Job.objects.filter(
-            account_id=account_id, state=JobState.SUBMITTING, lease_owner=None, due_at__gt=now
-        ).order_by("due_at", "id")
-        ids = list(waiting.values_list("pk", flat=True)[: int(tokens)])
-        Job.objects.filter(pk__in=ids, state=JobState.SUBMITTING, lease_owner=None).update(due_at=now)
+        # What waits for anything else, such as an answer that asked for a pause, was given another `due_at` since.
+        put_off = Job.objects.filter(
+            account_id=account_id, state=JobState.SUBMITTING, lease_owner=None, put_off_until=F("due_at")
+        )
+        waiting = put_off.filter(due_at__gt=now).order_by("due_at", "id")
+        ids = list(waiting.values_list("pk", flat=True)[: min(count, int(tokens))])
+        put_off.filter(pk__in=ids).update(due_at=now)
 
 
 def put_off(waits: Sequence[tuple[Claim, datetime]], *, now: datetime) -> None:
@@ -132,6 +135,7 @@ def put_off(waits: Sequence[tuple[Claim, datetime]], *, now: datetime) -> None:
                 "pk": claim.job_id,
                 "guard:fencing_token": claim.token,
                 "due_at": until,
+                "put_off_until": until,
                 "lease_owner": None,
                 "lease_until": None,
             }

@@ -73,6 +73,11 @@ class SendFailed(JobResult):
 
 
 @dataclass(frozen=True)
+class NotReadYet(JobResult):
+    """The slot of a status read was missed: nothing was asked, and the job waits for another slot."""
+
+
+@dataclass(frozen=True)
 class StatusRead(JobResult):
     status: JobStatus
 
@@ -99,7 +104,7 @@ class Crashed(JobResult):
 
 @dataclass(frozen=True)
 class Probed:
-    """A single probe of a held account: no error means that it answered, `balance` what it named."""
+    """A single probe of a held account: what went wrong with it, if anything; else `balance` is what it named."""
 
     account_id: int
     error: errors.ProviderError | None
@@ -117,15 +122,17 @@ class Watch:
     provider_job_id: str
     business_id: str
     slot: datetime
+    next_at: datetime | None  # of the read after it, as its row says since it was claimed
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What it brought: a status, an error, or nothing, when the pump ended first."""
+    """What it brought: a status or an error, or neither. `not_read`: the slot was missed, or the pump ended first."""
 
     watch: Watch
     status: JobStatus | None = None
     error: errors.ProviderError | None = None
+    not_read: bool = False
 
 
 Result = JobResult | Probed | Watched
@@ -198,9 +205,13 @@ def send(
     return Answered(claim, sending, answer, clock.now())
 
 
-def poll(claim: Claim, provider: Provider, slot: datetime, clock: Clock, halt: threading.Event) -> Result:
+def poll(
+    claim: Claim, provider: Provider, slot: datetime, limits: pacing.Limits, clock: Clock, halt: threading.Event
+) -> Result:
     if clock.wait(halt, (slot - clock.now()).total_seconds()):
         return NotBegun(claim)
+    if not pacing.may_still_leave(slot, limits, clock.now()):
+        return NotReadYet(claim)
     try:
         return StatusRead(claim, polling.read(claim, provider, now=clock.now()))
     except errors.ProviderError as error:
@@ -219,22 +230,18 @@ def probe(account_id: int, provider: Provider, *, now: datetime) -> Probed:
     """
     try:
         return Probed(account_id, None, balance=provider.check_account(now=now).balance)
-    except errors.Unauthorized as error:
-        return Probed(account_id, error, HoldReason.AUTH)
-    except (errors.NotSent, errors.OutcomeUnknown) as error:
-        # Wider than `retries.TRANSPORT_ERRORS`: an answer that cannot be read ends no hold, though it begins none.
-        return Probed(account_id, error)
-    except errors.ProviderError:
-        return Probed(account_id, None)  # it answered; whatever it said, it can be reached
+    except errors.ProviderError as error:
+        return Probed(account_id, error, HoldReason.AUTH if isinstance(error, errors.Unauthorized) else None)
     except Exception:  # as in `guarded`: the pump waits for a result, or the account is never probed again
         log.exception("the probe of account %s failed", account_id)
         return Probed(account_id, errors.ContractBroken("An internal error stopped the probe; the log has the trace."))
 
 
-def look_late(watch: Watch, provider: Provider, clock: Clock, halt: threading.Event) -> Watched:
+def look_late(watch: Watch, provider: Provider, limits: pacing.Limits, clock: Clock, halt: threading.Event) -> Watched:
     """One read of a job that nobody waits for. What goes wrong costs nothing: the next has its time already."""
-    if clock.wait(halt, (watch.slot - clock.now()).total_seconds()):
-        return Watched(watch)
+    halted = clock.wait(halt, (watch.slot - clock.now()).total_seconds())
+    if halted or not pacing.may_still_leave(watch.slot, limits, clock.now()):
+        return Watched(watch, not_read=True)
     try:
         return Watched(watch, status=provider.fetch_status(watch.provider_job_id, now=clock.now()))
     except errors.ProviderError as error:

@@ -85,9 +85,7 @@ class Threads:
         for pool in self._pools():
             pool.know(account_ids)
 
-    def start(
-        self, pool: Pool, step: Callable[[], Result], *, instead: Result | None = None, account_id: int = 0
-    ) -> bool:
+    def start(self, pool: Pool, step: Callable[[], Result], *, account_id: int, instead: Result | None = None) -> bool:
         """Begin a step as soon as the account has a thread for it; false when the pump is ending.
 
         `instead` is the result of a step whose turn comes only then; None runs it all the same.

@@ -212,6 +212,17 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.AddField(
+            model_name="job",
+            name="put_off_until",
+            field=models.DateTimeField(
+                blank=True,
+                help_text=(
+                    "The due_at that the budget for repeats gave it; it waits for the budget while both are equal."
+                ),
+                null=True,
+            ),
+        ),
+        migrations.AddField(
             model_name="pacinglane",
             name="interval_us",
             field=models.BigIntegerField(default=0, help_text="The interval that next_slot_us was reckoned with."),
@@ -239,6 +250,17 @@ class Migration(migrations.Migration):
                 help_text="Balance as the provider last named it, in its own unit. Compared, never counted as money.",
                 max_digits=20,
                 null=True,
+            ),
+        ),
+        migrations.AddField(
+            model_name="provideraccount",
+            name="hold_note",
+            field=models.CharField(
+                blank=True,
+                choices=[("", "Nothing"), ("no_balance", "No balance named"), ("key_refused", "Key refused too")],
+                default="",
+                help_text="What was added to the words since.",
+                max_length=20,
             ),
         ),
         migrations.AddField(
@@ -433,6 +455,13 @@ class Migration(migrations.Migration):
             model_name="batch",
             constraint=models.CheckConstraint(
                 condition=models.Q(("weight__gte", 1), ("weight__lte", 100)), name="batch_weight_in_range"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="provideraccount",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("hold_note__in", ["", "no_balance", "key_refused"])),
+                name="provider_account_hold_note_known",
             ),
         ),
         migrations.AddConstraint(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from batches.models.access import ApiToken
 from batches.models.accounts import (
     AccountHealth,
+    HoldNote,
     HoldReason,
     Lane,
     LearnedDeadline,
@@ -62,6 +63,7 @@ __all__ = [
     "ExchangeKind",
     "FailureClass",
     "FindingKind",
+    "HoldNote",
     "HoldReason",
     "Job",
     "JobEvent",

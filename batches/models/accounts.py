@@ -35,6 +35,14 @@ class HoldReason(models.TextChoices):
     PERSON = "person", "Held by a person"  # the person resumes
 
 
+class HoldNote(models.TextChoices):
+    """What was learned during a hold and added to its words, so that it is said once and can be taken back."""
+
+    NONE = "", "Nothing"
+    NO_BALANCE = "no_balance", "No balance named"  # of a hold for credit: nothing here can see a top-up
+    KEY_REFUSED = "key_refused", "Key refused too"  # of a person's hold
+
+
 class LearnedDeadline(models.TextChoices):
     """What is done with the deadline that the account's own durations suggest (`engine/durations.py`)."""
 
@@ -145,6 +153,13 @@ class ProviderAccount(models.Model):
     health = models.CharField(max_length=10, choices=AccountHealth.choices, default=AccountHealth.OPEN)
     hold_reason = models.CharField(max_length=30, choices=HoldReason.choices, blank=True, default="")
     hold_words = models.TextField(blank=True, default="", help_text="What happened, for staff.")
+    hold_note = models.CharField(
+        max_length=20,
+        choices=HoldNote.choices,
+        blank=True,
+        default=HoldNote.NONE,
+        help_text="What was added to the words since.",
+    )
     held_at = models.DateTimeField(null=True, blank=True)
     probe_at = models.DateTimeField(null=True, blank=True, help_text="When the next single probe may leave.")
     transport_failure_count = models.PositiveIntegerField(
@@ -169,6 +184,7 @@ class ProviderAccount(models.Model):
             models.UniqueConstraint(fields=["slug"], name="provider_account_slug_unique"),
             known_values("kind", ProviderKind, name="provider_account_kind_known"),
             known_values("health", AccountHealth, name="provider_account_health_known"),
+            known_values("hold_note", HoldNote, name="provider_account_hold_note_known"),
             known_values("learned_deadline", LearnedDeadline, name="provider_account_learned_deadline_known"),
             models.CheckConstraint(
                 condition=models.Q(health="open", hold_reason="", held_at__isnull=True)

@@ -73,6 +73,11 @@ class Job(models.Model):
     failure_code = models.CharField(max_length=100, blank=True, default="", help_text="The provider's own code.")
     failure_words = models.TextField(blank=True, default="")
     due_at = models.DateTimeField(default=timezone.now)
+    put_off_until = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="The due_at that the budget for repeats gave it; it waits for the budget while both are equal.",
+    )
     deadline_at = models.DateTimeField(null=True, blank=True)
     lease_owner = models.CharField(max_length=80, null=True, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)

@@ -18,6 +18,7 @@ from tests.factories import NOW
 
 OWN = "http://127.0.0.1:9/v1/files/7"
 ELSEWHERE = "https://files.example.com/7"
+AWAY = AccountEffect(transport_failure=True, words="Away.")
 
 
 def context(**fields: Any) -> PollContext:
@@ -57,12 +58,15 @@ def test_a_status_read_that_gets_through_ends_the_row_of_failures(
 @pytest.mark.parametrize(
     ("url", "facts", "failures", "expected"),
     [
-        (OWN, {"status": None, "error_class": "NotSent"}, 0, AccountEffect(transport_failure=True, words="Away.")),
-        ("", {"status": None, "error_class": "AnswerLost"}, 0, AccountEffect(transport_failure=True, words="Away.")),
+        (OWN, {"status": None, "error_class": "NotSent"}, 0, AWAY),
+        ("", {"status": None, "error_class": "AnswerLost"}, 0, AWAY),
+        ("HTTP://127.0.0.1:9/x", {"status": None, "error_class": "NotSent"}, 0, AWAY),
+        ("/v1/files/7", {"status": None, "error_class": "NotSent"}, 0, AWAY),
+        ("http://127.0.0.1/x", {"status": None, "error_class": "NotSent"}, 0, NO_EFFECT),  # another port
         (ELSEWHERE, {"status": None, "error_class": "NotSent"}, 0, NO_EFFECT),
         (OWN, {"status": None, "error_class": "TargetRefused"}, 0, NO_EFFECT),
         (OWN, {"status": 200, "error_class": "AnswerLost"}, 2, NO_EFFECT),  # it broke off: reached, and not well
-        (OWN, {"status": 503, "error_class": "ServerFault"}, 0, AccountEffect(transport_failure=True, words="Away.")),
+        (OWN, {"status": 503, "error_class": "ServerFault"}, 0, AWAY),
         (ELSEWHERE, {"status": 503, "error_class": "ServerFault"}, 0, NO_EFFECT),
         (OWN, {"status": 200}, 0, NO_EFFECT),
         (OWN, {"status": 200}, 2, AccountEffect(reached=True)),

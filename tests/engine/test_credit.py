@@ -120,6 +120,16 @@ def test_a_look_that_was_refused_says_nothing_about_what_balance_is_named(
     assert shows(account, 4).health == "open"
 
 
+@pytest.mark.parametrize("kind", [errors.RateLimited, errors.InsufficientCredit, errors.NotFound])
+def test_a_refused_look_shows_that_an_account_that_was_away_can_be_reached(
+    account: ProviderAccount, kind: type[errors.ProviderError]
+) -> None:
+    health.hold(account.pk, reason=HoldReason.UNREACHABLE, words="Nobody answers.", now=NOW)
+    probes.settle(account.pk, kind("Not now."), hold=None, balance=None, now=NOW, rng=RNG)
+    account.refresh_from_db()
+    assert account.health == "open"
+
+
 def test_a_look_whose_key_is_refused_holds_for_the_key_and_says_both(account: ProviderAccount) -> None:
     hold_for_credit(account)
     refused = errors.Unauthorized("The key is refused.")
@@ -137,6 +147,10 @@ def test_a_provider_that_names_no_balance_is_told_apart_in_the_alert(account: Pr
     for words in (alert.words, account.hold_words):
         assert words.count(credit.NO_BALANCE_WORDS) == 1
     assert "resume the account" in alert.words
+    shows(account, 3)
+    alert.refresh_from_db()
+    assert account.hold_words == "No funds are left."
+    assert credit.NO_BALANCE_WORDS not in alert.words, "a balance that is named after all can show a top-up"
     assert account.probe_at == NOW + timedelta(seconds=ENGINE.credit_check_seconds)
 
 

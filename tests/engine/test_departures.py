@@ -59,12 +59,16 @@ class Waiting:
         self.departures = Departures(
             CONF, cast("Any", self.threads), self.held, store=cast("Any", None), clock=VirtualClock(NOW)
         )
-        self.asked: list[list[int]] = []
+        self.shown: list[list[int]] = []  # all that wait
+        self.asked: list[list[int]] = []  # of those, as many as may leave
 
-        def commit_intents(_account: object, ready: list[Prepared], *, now: datetime, **_rest: object) -> Intents:
-            self.asked.append([prepared.claim.job_id for prepared in ready])
-            sendings = [sent(prepared) for prepared in ready if prepared.claim.job_id not in lost]
-            return Intents(sendings, set(lost), now + timedelta(seconds=1))
+        def commit_intents(
+            _account: object, ready: list[Prepared], *, now: datetime, most: int, **_rest: object
+        ) -> Intents:
+            self.shown.append([prepared.claim.job_id for prepared in ready])
+            mine = [prepared for prepared in ready if prepared.claim.job_id not in lost]
+            self.asked.append([prepared.claim.job_id for prepared in mine[:most]])
+            return Intents([sent(prepared) for prepared in mine[:most]], set(lost), now + timedelta(seconds=1))
 
         monkeypatch.setattr(submission, "commit_intents", commit_intents)
 
@@ -116,6 +120,7 @@ def test_no_more_intents_than_threads_and_none_before_the_next_slot(waiting: Wai
     waiting.ready(fresh(1), fresh(2), fresh(3))
     waiting.leave(PACED)
     assert waiting.asked == [[1, 2]]
+    assert waiting.shown == [[1, 2, 3]], "whose turn it is, is decided among all that wait"
     assert waiting.threads.started == 2
     assert list(waiting.departures.due({PACED.pk: PACED}, NOW)) == [NOW + timedelta(seconds=1)]
 
@@ -146,7 +151,7 @@ def test_what_is_another_pumps_is_not_asked_for_and_what_turns_out_to_be_is_let_
     waiting.held.let_go(1)
 
     assert [departure.lost for departure in waiting.leave(PACED)] == [{2}]
-    assert waiting.asked == [[2]]
+    assert waiting.shown == [[2]]
 
 
 def test_who_missed_a_slot_is_the_first_to_get_another(waiting: Waiting) -> None:

@@ -183,12 +183,44 @@ def test_a_full_bucket_is_what_a_new_account_has(batch: Batch) -> None:
 def test_an_accepted_repeat_brings_its_token_back_and_the_next_one_forward(batch: Batch, fast: ProviderAccount) -> None:
     PacingLane.objects.update(retry_tokens=0.0)
     later = NOW + timedelta(minutes=5)
-    jobs = [factories.make_job(batch=batch, state=JobState.SUBMITTING, due_at=later) for _ in range(3)]
+    jobs = [put_off_job(batch, later) for _ in range(4)]
     retry_budget.give_back(fast.pk, 1, now=NOW)
-    assert [job.due_at for job in Job.objects.order_by("pk")] == [NOW, later, later]
+    assert [job.due_at for job in Job.objects.order_by("pk")] == [NOW, later, later, later]
     assert PacingLane.objects.get(lane=Lane.SUBMIT).retry_tokens == pytest.approx(1.0)
     retry_budget.give_back(fast.pk, 2, now=NOW)
-    assert not Job.objects.filter(pk__in=[job.pk for job in jobs], due_at=later).exists()
+    assert [job.pk for job in Job.objects.filter(due_at=later)] == [jobs[3].pk]
+
+
+def put_off_job(batch: Batch, until: datetime) -> Job:
+    return factories.make_job(batch=batch, state=JobState.SUBMITTING, due_at=until, put_off_until=until)
+
+
+@pytest.mark.django_db
+def test_an_accepted_repeat_wakes_nothing_that_waits_for_anything_else(batch: Batch, fast: ProviderAccount) -> None:
+    """What a 409, a Retry-After or a backoff told to wait is not sent earlier because another one was accepted."""
+    PacingLane.objects.update(retry_tokens=MOST - 1)
+    later = NOW + timedelta(minutes=5)
+    pause = factories.make_job(batch=batch, state=JobState.SUBMITTING, due_at=later)
+    went_since = put_off_job(batch, later - timedelta(minutes=2))  # it was put off once, and then told to wait
+    Job.objects.filter(pk=went_since.pk).update(due_at=later)
+    waiting = [put_off_job(batch, later) for _ in range(2)]
+    retry_budget.give_back(fast.pk, 1, now=NOW)
+    assert list(Job.objects.filter(due_at=NOW).values_list("pk", flat=True)) == [waiting[0].pk]
+    retry_budget.give_back(fast.pk, 9, now=NOW)
+    assert set(Job.objects.filter(due_at=later).values_list("pk", flat=True)) == {pause.pk, went_since.pk}
+
+
+@pytest.mark.django_db
+def test_what_the_budget_puts_off_is_what_an_accepted_repeat_brings_forward(
+    batch: Batch, fast: ProviderAccount
+) -> None:
+    jobs = [factories.make_job(batch=batch, state=JobState.SUBMITTING) for _ in range(3)]
+    for job in jobs:
+        factories.make_submission(job=job, try_count=1)
+    commit(fast, prepared(fast, JobState.SUBMITTING))
+    retry_budget.give_back(fast.pk, 1, now=NOW + timedelta(seconds=1))
+    due = [job.due_at for job in Job.objects.exclude(pk=jobs[0].pk).order_by("pk")]
+    assert due == [NOW + timedelta(seconds=1), NOW + timedelta(seconds=20)]
 
 
 @pytest.mark.django_db

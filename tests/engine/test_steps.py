@@ -116,15 +116,32 @@ def test_a_status_read_waits_for_its_slot_and_a_pump_that_ends_reads_nothing(pro
     known = claim(JobState.ACCEPTED, submission=accepted_submission(provider_job_id=job.provider_job_id))
     halt, clock = threading.Event(), provider.clock
     slot = NOW + timedelta(seconds=2)
-    result = on_a_thread(lambda: steps.poll(known, provider, slot, clock, halt))
+    result = on_a_thread(lambda: steps.poll(known, provider, slot, LIMITS, clock, halt))
     assert isinstance(result, steps.StatusRead)
     assert clock.now() == slot
     halt.set()
-    assert isinstance(on_a_thread(lambda: steps.poll(known, provider, slot, clock, halt)), steps.NotBegun)
+    assert isinstance(on_a_thread(lambda: steps.poll(known, provider, slot, LIMITS, clock, halt)), steps.NotBegun)
     assert len(provider.reads) == 1
     provider.trouble = Refuse(errors.ServerFault)
-    failed = on_a_thread(lambda: steps.poll(known, provider, slot, clock, threading.Event()))
+    failed = on_a_thread(lambda: steps.poll(known, provider, slot, LIMITS, clock, threading.Event()))
     assert isinstance(failed, steps.StatusFailed)
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "limits", "leaves"),
+    [(0, LIMITS, True), (8, LIMITS, True), (9, LIMITS, False), (5000, LIMITS, False), (5000, Limits(0), True)],
+)
+def test_no_status_read_leaves_on_a_slot_that_was_missed(
+    provider: SimulatedProvider, late_ms: int, limits: Limits, leaves: bool
+) -> None:
+    known = claim(JobState.ACCEPTED, submission=accepted_submission(provider_job_id="pdf_1"))
+    slot, clock, halt = NOW - timedelta(milliseconds=late_ms), provider.clock, threading.Event()
+    result = on_a_thread(lambda: steps.poll(known, provider, slot, limits, clock, halt))
+    assert isinstance(result, steps.StatusFailed if leaves else steps.NotReadYet)
+    watch = steps.Watch(71, 1, 3, "pdf_1", "INV-7", slot, None)
+    watched = on_a_thread(lambda: steps.look_late(watch, provider, limits, clock, halt))
+    assert (watched.not_read, watched.error is not None) == (not leaves, leaves)
+    assert len(provider.reads) == (2 if leaves else 0)
 
 
 class CrashingProvider(SimulatedProvider):
@@ -141,8 +158,8 @@ class CrashingProvider(SimulatedProvider):
         (Refuse(errors.NotSent), True, errors.NotSent, None),
         (Refuse(errors.AnswerLost), True, errors.AnswerLost, None),
         (Refuse(errors.ServerFault), True, errors.ServerFault, None),
-        (Refuse(errors.RateLimited), True, None, None),  # it answered, so it can be reached
-        (Refuse(errors.InsufficientCredit), True, None, None),
+        (Refuse(errors.RateLimited), True, errors.RateLimited, None),
+        (Refuse(errors.InsufficientCredit), True, errors.InsufficientCredit, None),
         (None, False, errors.Unauthorized, HoldReason.AUTH),
     ],
 )
