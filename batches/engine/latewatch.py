@@ -60,10 +60,11 @@ RESCUED_STATES = frozenset({*FAILED_STATES, JobState.PENDING})
 NEVER_ARRIVED = Q(in_doubt=False, provider_job_id=None)
 
 
-def begun(change: Change, provider: Callable[[], Provider]) -> Change:
+def begun(change: Change, provider: Callable[[], Provider] | None = None) -> Change:
     """The change, with the watch that it begins: its submission is given up on with an id.
 
-    It lasts for as long as the provider says that it keeps results, else for as long as we assume.
+    It lasts for as long as the provider says that it keeps results, else for as long as we assume; so also where only
+    rows are at hand, and no provider can be asked.
     """
     known, move = change.claim.submission, change.move
     if known is None or move is None or known.provider_job_id is None or known.accepted_at is None:
@@ -74,7 +75,8 @@ def begun(change: Change, provider: Callable[[], Provider]) -> Change:
         return change
     # The provider's retention begins when its job ends, and a job past its deadline has not been seen to end.
     from_at = change.at if move.to_state is JobState.DEADLINE_EXCEEDED else known.accepted_at
-    kept_for = provider().capabilities.link_lifetime_seconds or ENGINE.link_lifetime_seconds
+    said = provider().capabilities.link_lifetime_seconds if provider else None
+    kept_for = said or ENGINE.link_lifetime_seconds
     until = from_at + timedelta(seconds=kept_for)
     if until <= change.at:
         return change

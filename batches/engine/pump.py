@@ -281,7 +281,8 @@ class Pump:
             except Exception as error:
                 log.exception("a result (%s) could not be judged", type(result).__name__)
                 if isinstance(result, steps.JobResult):
-                    self._outbox.add(answers.judge_nothing(result, error, now=now), now)
+                    account = self._accounts[result.claim.account_id]
+                    self._queue(answers.judge_nothing(result, error, account, now=now), now)
 
     def _judge(self, result: steps.Result, now: datetime) -> None:
         """One step's result becomes one change, or the next step."""
