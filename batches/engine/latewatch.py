@@ -10,6 +10,7 @@ one loses nothing. What is found goes through `transitions` with the state and t
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -19,29 +20,28 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from batches.conf import ENGINE
-from batches.engine import alerts, health, pacing, polling, transitions
+from batches.engine import alerts, breaker, exchanges, pacing, polling, transitions
 from batches.engine.blocks import Blocks
 from batches.engine.changes import Change
 from batches.engine.contention import again_after_deadlock
+from batches.engine.effects import NO_EFFECT, AccountEffect
+from batches.engine.exchanges import Evidence
 from batches.engine.steps import Watch, Watched
 from batches.engine.transitions import Move
 from batches.models import (
     FAILED_STATES,
     AccountHealth,
     AlertKind,
-    Exchange,
     FailureClass,
     HoldReason,
     Job,
     JobEvent,
     JobState,
-    Lane,
     ProviderAccount,
     Submission,
     SubmissionOutcome,
 )
-from batches.providers import errors
-from batches.providers.base import ExchangeFacts, JobPhase, JobStatus, Provider
+from batches.providers.base import JobPhase, JobStatus, Provider
 
 #: Given up on, with something that may still come of it.
 WATCHED_STATES = frozenset({JobState.DEADLINE_EXCEEDED, JobState.FAILED})
@@ -123,44 +123,26 @@ def _next(row: Submission, now: datetime) -> datetime | None:
     return min(now + timedelta(seconds=seconds), row.watch_until)
 
 
-def settle(watched: Watched, *, now: datetime) -> None:
-    """Write what a read brought. A read that failed proves nothing, and one that says “not finished” little."""
-    error = watched.error
-    if isinstance(error, errors.Unauthorized):
-        health.hold(watched.watch.account_id, reason=HoldReason.AUTH, words=error.words, now=now)
-    elif isinstance(error, errors.RateLimited):
-        wait = timedelta(seconds=min(error.retry_after or 5.0, ENGINE.retry_after_most_seconds))
-        pacing.cool_down(watched.watch.account_id, Lane.POLL, now + wait)
-    _write(watched, now=now)
+def effect(watched: Watched, account: ProviderAccount, *, now: datetime, rng: random.Random) -> AccountEffect:
+    """What the read says about the account: as any other status read."""
+    if watched.error is not None:
+        return polling.effect_of(watched.error, account, now=now, rng=rng)
+    return breaker.reached(account) if watched.status else NO_EFFECT
 
 
 @again_after_deadlock
 @transaction.atomic
-def _write(watched: Watched, *, now: datetime) -> None:
+def settle(watched: Watched, *, now: datetime) -> None:
+    """Write what a read brought. A read that failed proves nothing, and one that says “not finished” little."""
     watch, status, error = watched.watch, watched.status, watched.error
     exchange = status.exchange if status else error.exchange if error else None
     if exchange is not None:
-        _record(watch, exchange)
+        exchanges.record([Evidence(exchange, watch.account_id, watch.job_id, watch.submission_id)])
     if status is not None and status.phase is JobPhase.SUCCEEDED:
         _succeeded(watch, status, now=now)
     elif status is not None:
         given_up = Job.objects.filter(pk=watch.job_id, state=JobState.DEADLINE_EXCEEDED)
         given_up.update(provider_status=status.status_word[:100], provider_status_at=now)
-
-
-def _record(watch: Watch, facts: ExchangeFacts) -> None:
-    Exchange.objects.create(
-        account_id=watch.account_id,
-        job_id=watch.job_id,
-        submission_id=watch.submission_id,
-        kind=facts.kind,
-        at=facts.started_at,
-        duration_ms=max(0, facts.duration_ms),
-        status=facts.status,
-        error_class=facts.error_class[:40],
-        request=dict(facts.request),
-        response=dict(facts.response),
-    )
 
 
 def _succeeded(watch: Watch, status: JobStatus, *, now: datetime) -> None:
@@ -189,11 +171,10 @@ def _may_exist(submissions: QuerySet[Submission]) -> bool:
 def _rescue(watch: Watch, job: Job, row: Submission, status: JobStatus, *, now: datetime) -> None:
     """It is the one that is fetched now; what else is open gives way to it."""
     words = f"The provider finished submission {row.sequence} after we had stopped waiting for it."
-    before = JobEvent.objects.filter(job_id=job.pk, reason="finished_late", words__startswith=words).count()
-    if before >= ENGINE.rescues_most:
+    if row.rescue_count >= ENGINE.rescues_most:
         words = (
-            f"Submission {row.sequence} is said to be finished, and was fetched {before} times without an end. It is "
-            "not fetched again by itself."
+            f"Submission {row.sequence} is said to be finished, and was fetched {row.rescue_count} times without an "
+            "end. It is not fetched again by itself."
         )
         _update(row, watch_at=None)
         transitions.record_ignored(job.pk, JobState(job.state), reason="not_rescued_again", words=words, now=now)
@@ -219,7 +200,8 @@ def _rescue(watch: Watch, job: Job, row: Submission, status: JobStatus, *, now: 
         },
     )
     transitions.move(move, now=now)
-    _update(row, outcome=SubmissionOutcome.OPEN, closed_at=None, failed_at=None, **_found(status))
+    reopened = {"outcome": SubmissionOutcome.OPEN, "closed_at": None, "failed_at": None}
+    _update(row, rescue_count=row.rescue_count + 1, **reopened, **_found(status))
 
 
 def _give_way(watch: Watch, job: Job, row: Submission, *, now: datetime) -> Iterator[str]:

@@ -248,7 +248,7 @@ class Pump:
         self._polls.learn_if_due(now, list(busy), told=told, strict=strict)
 
     def _watch_late(self, now: datetime) -> None:
-        self._errands.settle_watches(now)
+        self._errands.settle_watches(self._accounts, self._outbox.add_effect, now)
         self._errands.watch(self._accounts.values(), self.providers, now)
 
     def _start_polls(self, now: datetime) -> None:

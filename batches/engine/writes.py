@@ -16,15 +16,15 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from batches.engine import alerts, bulk, deadlines, durations, latewatch, mishaps, stopping, transitions
+from batches.engine import alerts, bulk, deadlines, durations, exchanges, latewatch, mishaps, stopping, transitions
 from batches.engine.changes import Change, accepting, parking
 from batches.engine.contention import again_after_deadlock
+from batches.engine.exchanges import Evidence
 from batches.engine.transitions import Move
 from batches.models import (
     FAILED_STATES,
     AlertKind,
     Artifact,
-    Exchange,
     FailureClass,
     Job,
     JobState,
@@ -308,24 +308,10 @@ def _update_submissions(group: Sequence[Change]) -> None:
 
 
 def _record_exchanges(group: Sequence[Change]) -> None:
-    bulk.insert(
-        Exchange,
-        [
-            {
-                "account_id": change.claim.account_id,
-                "job_id": change.claim.job_id,
-                "submission_id": submission_id,
-                "kind": facts.kind,
-                "at": facts.started_at,
-                "duration_ms": max(0, facts.duration_ms),
-                "status": facts.status,
-                "error_class": facts.error_class[:40],
-                "request": dict(facts.request),
-                "response": dict(facts.response),
-            }
-            for change in group
-            for facts, submission_id in change.exchanges
-        ],
+    exchanges.record(
+        Evidence(facts, change.claim.account_id, change.claim.job_id, submission_id)
+        for change in group
+        for facts, submission_id in change.exchanges
     )
 
 

@@ -190,6 +190,9 @@ class Submission(models.Model):
         null=True, blank=True, help_text="Next slow status read, of a job that nobody waits for any more."
     )
     watch_until = models.DateTimeField(null=True, blank=True, help_text="When the provider's retention ends.")
+    rescue_count = models.PositiveSmallIntegerField(
+        default=0, help_text="How often it was said to be finished late, and was fetched."
+    )
 
     class Meta:
         constraints = [
