@@ -30,6 +30,7 @@ from batches.engine.steps import Watch, Watched
 from batches.engine.transitions import Move
 from batches.models import (
     FAILED_STATES,
+    NOTHING_THERE,
     AccountHealth,
     AlertKind,
     FailureClass,
@@ -56,8 +57,6 @@ WATCHED_CLASSES = frozenset(
 )
 #: States of the job that a late success takes it out of: nothing of it is under way.
 RESCUED_STATES = frozenset({*FAILED_STATES, JobState.PENDING})
-#: Of an open submission: every try so far was definitely refused, or never left.
-NEVER_ARRIVED = Q(in_doubt=False, provider_job_id=None)
 
 
 def begun(change: Change, provider: Callable[[], Provider] | None = None) -> Change:
@@ -165,7 +164,7 @@ def _others(row: Submission) -> QuerySet[Submission]:
 
 
 def _may_exist(submissions: QuerySet[Submission]) -> bool:
-    return submissions.exclude(NEVER_ARRIVED).exists()
+    return submissions.exclude(NOTHING_THERE).exists()
 
 
 def _rescue(watch: Watch, job: Job, row: Submission, status: JobStatus, *, now: datetime) -> None:
@@ -209,8 +208,10 @@ def _give_way(watch: Watch, job: Job, row: Submission, *, now: datetime) -> Iter
 
     What never arrived is refused. Of anything else that was given up nobody knows what became of it.
     """
-    for other in _others(row).defer("body_inline"):
-        never_arrived = not other.in_doubt and other.provider_job_id is None
+    others = _others(row)
+    nothing_there = set(others.filter(NOTHING_THERE).values_list("pk", flat=True))
+    for other in others.defer("body_inline"):
+        never_arrived = other.pk in nothing_there
         outcome = SubmissionOutcome.REFUSED if never_arrived else SubmissionOutcome.SUPERSEDED
         _update(other, outcome=outcome, closed_at=now)
         if never_arrived:

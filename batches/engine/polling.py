@@ -171,10 +171,8 @@ def _rendered(claim: Claim, status: JobStatus, seen: dict[str, Any], context: Po
 
 def _observed(claim: Claim, exchange: ExchangeFacts) -> Sample | None:
     assert claim.submission is not None
-    if claim.submission.accepted_at is None:
+    if claim.submission.accepted_at is None or not durations.teaches(claim):
         return None
-    if claim.lost_key is not None or claim.submission.watch_until is not None:
-        return None  # it had ended before, or nobody looked when it did: nothing to learn from
     answered_at = exchange.started_at + timedelta(milliseconds=exchange.duration_ms)
     return durations.observe(claim.input_bytes, claim.submission.accepted_at, claim.unfinished_at, answered_at)
 

@@ -221,7 +221,7 @@ class Pump:
         self.tally.claimed += len(claimed)
         self._held.take(claimed, now)
         for change in self._departures.prepare(account, self.providers.of(account), claimed, now):
-            self._queue(change, now)
+            self._queue(self._polls.with_deadline(change, account), now)
         for claim in claimed:
             if claim.state is JobState.ACCEPTED:
                 self._polls.schedule(claim, now)

@@ -30,6 +30,8 @@ class JobState(models.TextChoices):
 ACTIVE_STATES = (JobState.PENDING, JobState.SUBMITTING, JobState.ACCEPTED, JobState.RENDERED)
 #: Counted as failed on every face (docs/architecture.md, "Counters").
 FAILED_STATES = (JobState.FAILED, JobState.UNKNOWN, JobState.DEADLINE_EXCEEDED, JobState.EXPIRED)
+#: What a document that was sent comes to by itself.
+OUTCOME_STATES = (*FAILED_STATES, JobState.SAVED)
 #: At the provider, by all that we know: counted against max_in_flight.
 IN_FLIGHT_STATES = (JobState.SUBMITTING, JobState.ACCEPTED)
 
@@ -154,6 +156,10 @@ class SubmissionOutcome(models.TextChoices):
     DELIVERED = "delivered", "Delivered"  # its PDF is the stored one
     SURPLUS = "surplus", "Surplus"  # finished too, after another submission's PDF was stored
     SUPERSEDED = "superseded", "Given up, not known"  # another one was finished first; it may be billed all the same
+
+
+#: Of submissions: nothing of it exists at the provider. Each try so far was definitely refused, or never left.
+NOTHING_THERE = models.Q(in_doubt=False, provider_job_id=None)
 
 
 class Submission(models.Model):
