@@ -133,10 +133,12 @@ def _try_part(change: Change, write: Callable[[], object]) -> bool:
 
 def _known_id(change: Change) -> tuple[int, dict[str, Any]] | None:
     """The submission that is being sent, with the provider job id that its row has; None without an id."""
-    assert change.claim.submission is not None
-    row = Submission.objects.filter(pk=change.claim.submission.id, provider_job_id__isnull=False)
-    found = row.values("provider_job_id", "accepted_at").first()
-    return (change.claim.submission.id, dict(found)) if found else None
+    submission = change.claim.submission
+    if submission is None:
+        return None
+    row = Submission.objects.filter(pk=submission.id, provider_job_id__isnull=False)
+    found = row.values(*ID_FIELDS).first()
+    return (submission.id, dict(found)) if found else None
 
 
 def _deadline_at(account_id: int, *, now: datetime) -> datetime:
