@@ -73,13 +73,13 @@ class EngineConf:
     #: Skew that is added to a provider's Retry-After, and the longest that is believed at once.
     retry_after_skew_seconds: float = 0.5
     retry_after_most_seconds: float = 300.0
-    #: A 409 on our own bytes means that the first request is still in flight: the tries that are left are spread over
-    #: the minutes that a slow render may take (6, 18, 54, 162, 240 s, each less up to a half).
     #: From the third resend of what may have arrived: 30, 120, 240 s at most, so that an outage of a minute or two
     #: does not use up all six tries.
     doubt_first_seconds: float = 30.0
     doubt_growth: float = 4.0
     doubt_most_seconds: float = 240.0
+    #: A 409 on our own bytes means that the first request is still in flight: the tries that are left are spread over
+    #: the minutes that a slow render may take (6, 18, 54, 162, 240 s, each less up to a half).
     conflict_first_seconds: float = 2.0
     conflict_growth: float = 3.0
     conflict_most_seconds: float = 240.0

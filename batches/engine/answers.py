@@ -11,13 +11,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from batches.conf import ENGINE
-from batches.engine import polling, retries, steps
-from batches.engine.changes import Change, Follow, FollowStep, moving, parking
+from batches.engine import deadlines, polling, retries, steps
+from batches.engine.changes import Change, Follow, FollowStep, accepting, moving, parking
 from batches.engine.claims import Claim
 from batches.engine.effects import AccountEffect
 from batches.engine.submission import Sending
 from batches.models import AlertKind, FailureClass, JobState, ProviderAccount, SubmissionOutcome
-from batches.models.accounts import DEADLINE_SECONDS_LEAST
 from batches.providers import errors
 from batches.providers.base import Accepted, Finished
 from batches.storage import ObjectMissing, StoreError
@@ -30,7 +29,7 @@ WHAT_TO_DO_UNKNOWN = (
 def judge_answer(sending: Sending, answer: Accepted | Finished, account: ProviderAccount, *, now: datetime) -> Change:
     """The provider has it: its id is recorded before anything else happens to the job."""
     claim = sending.prepared.claim
-    deadline_at = now + timedelta(seconds=max(account.deadline_seconds, DEADLINE_SECONDS_LEAST))
+    deadline_at = deadlines.of_account(account, now)
     job_fields: dict[str, Any] = {
         "deadline_at": deadline_at,
         "provider_status": answer.status_word[:100],
@@ -165,20 +164,10 @@ def judge_held(claim: Claim, *, now: datetime) -> Change:
 
 def judge_id_known(claim: Claim, account: ProviderAccount, *, now: datetime) -> Change:
     """A holder whose lease had run out recorded the id after all: there is nothing left to send."""
-    deadline_at = now + timedelta(seconds=max(account.deadline_seconds, DEADLINE_SECONDS_LEAST))
-    after = claim.moved(JobState.ACCEPTED, deadline_at=deadline_at, poll_count=0, fetch_count=0, state_changed_at=now)
-    return Change(
-        claim=claim,
-        at=now,
-        move=moving(
-            claim,
-            JobState.ACCEPTED,
-            reason="id_was_recorded",
-            fields={"deadline_at": deadline_at, "due_at": now, "poll_count": 0, "fetch_count": 0},
-        ),
-        after=after,
-        follow=Follow(FollowStep.POLL, now),
-    )
+    change = accepting(claim, reason="id_was_recorded", deadline_at=deadlines.of_account(account, now), now=now)
+    assert change.move is not None
+    after = claim.moved(JobState.ACCEPTED, state_changed_at=now, **change.move.fields)
+    return replace(change, after=after, follow=Follow(FollowStep.POLL, now))
 
 
 def judge_unpreparable(
@@ -217,16 +206,23 @@ def judge_window_closed(claim: Claim, *, now: datetime) -> Change:
     )
 
 
-def judge_nothing(result: steps.JobResult, error: Exception, *, now: datetime) -> Change:
-    """A fault of ours while a result was judged: its job stops where a person sees it, and an id is kept."""
+def judge_nothing(result: steps.JobResult, error: Exception, account: ProviderAccount, *, now: datetime) -> Change:
+    """A fault of ours while a result was judged: its job stops where a person sees it.
+
+    What was accepted does not stop: its id is all that is needed to read it on, until its deadline.
+    """
     words = f"Its last answer could not be judged ({type(error).__name__}); the log has the trace."
-    change = parking(result.claim, words, now=now)
+    parked = parking(result.claim, words, now=now)
     if not isinstance(result, steps.Answered):
-        return change
-    submission = result.sending.submission
+        return parked
+    submission, exchange = result.sending.submission, result.answer.exchange
+    parked = replace(parked, submission_id=submission.id, exchanges=((exchange, submission.id),))
+    if not result.answer.provider_job_id:
+        return parked
+    deadline_at = deadlines.of_account(account, result.at)
+    kept = accepting(result.claim, reason="answer_not_judged", words=words, deadline_at=deadline_at, now=now)
     return replace(
-        change,
-        submission_id=submission.id,
+        parked,
+        move=kept.move,
         submission_fields={"provider_job_id": result.answer.provider_job_id, "accepted_at": result.at},
-        exchanges=((result.answer.exchange, submission.id),),
     )

@@ -33,7 +33,7 @@ class BatchSizes:
         """Items by job id: of the batch that leads it, else of the newest that holds its version; 0 without any."""
         batches = {job.pk: job.lead_batch_id for job in jobs}
         unled = {job.version_id: job.pk for job in jobs if job.lead_batch_id is None}
-        if unled:  # a batch that is paused leads nothing
+        if unled:  # no live item needs it: all of its batches were cancelled, or its items were
             items = BatchItem.objects.filter(version_id__in=unled).order_by("pk").values_list("version_id", "batch_id")
             batches |= {unled[version_id]: batch_id for version_id, batch_id in items}
         self._count(batch_id for batch_id in batches.values() if batch_id is not None)

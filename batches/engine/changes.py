@@ -85,6 +85,13 @@ def rounds(changes: Sequence[Change]) -> list[list[Change]]:
     return groups
 
 
+def accepting(claim: Claim, *, reason: str, deadline_at: datetime, now: datetime, words: str = "") -> Change:
+    """Its provider job id is known: whoever claims it next reads it, at once. The lease is given back."""
+    fields = {"deadline_at": deadline_at, "due_at": now, "poll_count": 0, "fetch_count": 0}
+    move = moving(claim, JobState.ACCEPTED, reason=reason, words=words, fields=fields)
+    return Change(claim=claim, at=now, move=move)
+
+
 def parking(claim: Claim, words: str, *, now: datetime, failure_class: FailureClass = FailureClass.INTERNAL) -> Change:
     """The job stops where a person sees it. What may have been sent is unknown, never failed."""
     maybe_sent = claim.state is JobState.SUBMITTING

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import random
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -270,7 +270,7 @@ def judge_not_collected(claim: Claim, missed: NotCollected, *, now: datetime, rn
         log.warning("the PDF of job %s cannot be stored: %s", claim.job_id, missed.words)
         words = f"A finished PDF cannot be stored: {missed.words} Until it can, PDFs wait at the provider."
         alert = (AlertKind.STORE, words)
-    wait = max(retries.backoff(tries, rng), timedelta(seconds=missed.retry_after or 0))
+    wait = max(retries.backoff(tries, rng), retries.asked_wait(missed.retry_after))
     return replace(
         change,
         job_fields={"fetch_count": fetches, "due_at": min(now + wait, max(dies_at, now))},

@@ -1,4 +1,7 @@
-"""The deadline that an account's own durations suggest, by size class, with its reason; and the table behind it."""
+"""The deadline of a job: by its account's seconds, and the one that the account's own durations suggest.
+
+A suggestion goes by size class and has a reason; the table behind it is made here too.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from batches.engine import expectations
-from batches.models import Duration, JobState
+from batches.models import Duration, JobState, ProviderAccount
+from batches.models.accounts import DEADLINE_SECONDS_LEAST
 
 #: Only the newest are looked at: an old habit of the provider says nothing of today.
 ROWS_MOST = 2000
@@ -42,6 +47,11 @@ class Suggestion:
     size_class: int | None
     seconds: int
     words: str
+
+
+def of_account(account: ProviderAccount, accepted_at: datetime) -> datetime:
+    """The deadline by the account's own seconds; a row may have been written past the model."""
+    return accepted_at + timedelta(seconds=max(account.deadline_seconds, DEADLINE_SECONDS_LEAST))
 
 
 def size_words(size_class: int | None) -> str:

@@ -15,15 +15,14 @@ from django.db import DatabaseError, connection, transaction
 
 from batches.engine import alerts, bulk, expectations
 from batches.engine.expectations import Sample
-from batches.models import FAILED_STATES, AlertKind, Duration, JobState, ProviderAccount, SubmissionOutcome
+from batches.models import OUTCOME_STATES, AlertKind, Duration, JobState, ProviderAccount, SubmissionOutcome
 
 if TYPE_CHECKING:
     from batches.engine.changes import Change  # `writes` hands them over, in groups
+    from batches.engine.claims import Claim
 
 log = logging.getLogger(__name__)
 
-#: States in which a submission has ended. A move elsewhere ends it too, where it closes the submission.
-ENDS = frozenset({*FAILED_STATES, JobState.SAVED})
 WHAT_TO_DO = (
     "Documents go on and are saved as before, but status reads and deadlines learn nothing from them. The log has the "
     "trace: look whether the database's table of durations can be written to."
@@ -98,8 +97,9 @@ def _outcome(change: Change) -> JobState | None:
     """
     if change.move is None or change.claim.submission is None or change.claim.lost_key is not None:
         return None
-    if change.move.to_state in ENDS:
+    if change.move.to_state in OUTCOME_STATES:
         return change.move.to_state
+    # A move elsewhere ends it too, where it closes the submission.
     closed = change.submission_fields.get("outcome", SubmissionOutcome.OPEN)
     return JobState.FAILED if closed in (SubmissionOutcome.RENDER_FAILED, SubmissionOutcome.REFUSED) else None
 
@@ -110,14 +110,17 @@ def _observed(change: Change) -> Sample | None:
     assert claim.submission is not None
     assert move is not None
     accepted_at = claim.submission.accepted_at
-    if accepted_at is None or move.to_state in (JobState.DEADLINE_EXCEEDED, JobState.UNKNOWN):
-        return None
-    if claim.submission.watch_until is not None:
+    if accepted_at is None or not teaches(claim) or move.to_state in (JobState.DEADLINE_EXCEEDED, JobState.UNKNOWN):
         return None
     if claim.state is JobState.ACCEPTED:  # this very read saw the end
         return observe(claim.input_bytes, accepted_at, claim.unfinished_at, change.at)
     # A pump that took it over knows when its end was seen, and not when it was last found unfinished.
     return claim.observed or observe(claim.input_bytes, accepted_at, None, claim.state_changed_at)
+
+
+def teaches(claim: Claim) -> bool:
+    """How long it takes can be learned from: it had not ended before (a repair), nor unseen (the late watch)."""
+    return claim.lost_key is None and claim.submission is not None and claim.submission.watch_until is None
 
 
 def observe(input_bytes: int, accepted_at: datetime, unfinished_at: datetime | None, ended_at: datetime) -> Sample:

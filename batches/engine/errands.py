@@ -7,7 +7,7 @@ what goes wrong with one is left out, and no job of the pump waits for it.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -16,9 +16,13 @@ from batches.engine import latewatch, mishaps, pacing, probes, steps
 from batches.engine.accounts import Providers
 from batches.engine.blocks import Blocks
 from batches.engine.clock import Clock
+from batches.engine.effects import AccountEffect
 from batches.engine.threads import Threads
 from batches.models import ProviderAccount
 from batches.providers.base import Provider
+
+#: Of an account, by id, what was learned about it and when.
+Tell = Callable[[int, AccountEffect, datetime], None]
 
 
 class Errands:
@@ -81,10 +85,14 @@ class Errands:
 
     # --- the late watch ---
 
-    def settle_watches(self, now: datetime) -> None:
+    def settle_watches(self, accounts: Mapping[int, ProviderAccount], tell: Tell, now: datetime) -> None:
+        """Write what was read; `tell` is given what it says about its account."""
         while self._watched:
+            watched = self._watched[0]
             with mishaps.contained("a late read"):
-                latewatch.settle(self._watched[0], now=now)
+                latewatch.settle(watched, now=now)
+            account = accounts[watched.watch.account_id]
+            tell(account.pk, latewatch.effect(watched, account, now=now, rng=self._rng), now)
             self._watching.discard(self._watched.pop(0).watch.submission_id)
 
     def watch(self, accounts: Iterable[ProviderAccount], providers: Providers, now: datetime) -> None:

@@ -25,6 +25,7 @@ from batches.engine.errors import IntakeRefused
 from batches.manifests import Action, ExistingDocument, ExistingVersion, Manifest, ManifestSource, OnConflict, Plan
 from batches.models import (
     ACTIVE_STATES,
+    NOTHING_THERE,
     Batch,
     BatchItem,
     Document,
@@ -40,8 +41,8 @@ from batches.storage import ArtifactStore, input_key, manifest_key
 
 #: Rows per statement, and documents held in memory at once.
 CHUNK = 500
-#: Submissions that prove nothing: each try of theirs was refused, so the provider has nothing of them.
-REFUSED_FOR_GOOD = Q(outcome=SubmissionOutcome.REFUSED, in_doubt=False, provider_job_id=None)
+#: Submissions that prove nothing: they were closed, and the provider has nothing of them.
+REFUSED_FOR_GOOD = NOTHING_THERE & Q(outcome=SubmissionOutcome.REFUSED)
 RACED = "Another batch with some of the same documents was started at this moment. Check the file again."
 
 

@@ -10,6 +10,7 @@ one loses nothing. What is found goes through `transitions` with the state and t
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -19,29 +20,29 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from batches.conf import ENGINE
-from batches.engine import alerts, health, pacing, polling, transitions
+from batches.engine import alerts, breaker, exchanges, pacing, polling, transitions
 from batches.engine.blocks import Blocks
 from batches.engine.changes import Change
 from batches.engine.contention import again_after_deadlock
+from batches.engine.effects import NO_EFFECT, AccountEffect
+from batches.engine.exchanges import Evidence
 from batches.engine.steps import Watch, Watched
 from batches.engine.transitions import Move
 from batches.models import (
     FAILED_STATES,
+    NOTHING_THERE,
     AccountHealth,
     AlertKind,
-    Exchange,
     FailureClass,
     HoldReason,
     Job,
     JobEvent,
     JobState,
-    Lane,
     ProviderAccount,
     Submission,
     SubmissionOutcome,
 )
-from batches.providers import errors
-from batches.providers.base import ExchangeFacts, JobPhase, JobStatus, Provider
+from batches.providers.base import JobPhase, JobStatus, Provider
 
 #: Given up on, with something that may still come of it.
 WATCHED_STATES = frozenset({JobState.DEADLINE_EXCEEDED, JobState.FAILED})
@@ -56,14 +57,13 @@ WATCHED_CLASSES = frozenset(
 )
 #: States of the job that a late success takes it out of: nothing of it is under way.
 RESCUED_STATES = frozenset({*FAILED_STATES, JobState.PENDING})
-#: Of an open submission: every try so far was definitely refused, or never left.
-NEVER_ARRIVED = Q(in_doubt=False, provider_job_id=None)
 
 
-def begun(change: Change, provider: Callable[[], Provider]) -> Change:
+def begun(change: Change, provider: Callable[[], Provider] | None = None) -> Change:
     """The change, with the watch that it begins: its submission is given up on with an id.
 
-    It lasts for as long as the provider says that it keeps results, else for as long as we assume.
+    It lasts for as long as the provider says that it keeps results, else for as long as we assume; so also where only
+    rows are at hand, and no provider can be asked.
     """
     known, move = change.claim.submission, change.move
     if known is None or move is None or known.provider_job_id is None or known.accepted_at is None:
@@ -74,7 +74,8 @@ def begun(change: Change, provider: Callable[[], Provider]) -> Change:
         return change
     # The provider's retention begins when its job ends, and a job past its deadline has not been seen to end.
     from_at = change.at if move.to_state is JobState.DEADLINE_EXCEEDED else known.accepted_at
-    kept_for = provider().capabilities.link_lifetime_seconds or ENGINE.link_lifetime_seconds
+    said = provider().capabilities.link_lifetime_seconds if provider else None
+    kept_for = said or ENGINE.link_lifetime_seconds
     until = from_at + timedelta(seconds=kept_for)
     if until <= change.at:
         return change
@@ -122,49 +123,31 @@ def _next(row: Submission, now: datetime) -> datetime | None:
     return min(now + timedelta(seconds=seconds), row.watch_until)
 
 
-def settle(watched: Watched, *, now: datetime) -> None:
-    """Write what a read brought. A read that failed proves nothing, and one that says “not finished” little."""
-    error = watched.error
-    if watched.not_read:
-        # Due again, so that the last read of all is not lost for want of a slot.
-        unchanged = Submission.objects.filter(pk=watched.watch.submission_id, watch_at=watched.watch.next_at)
-        unchanged.filter(watch_until__isnull=False).update(watch_at=now)
-        return
-    if isinstance(error, errors.Unauthorized):
-        health.hold(watched.watch.account_id, reason=HoldReason.AUTH, words=error.words, now=now)
-    elif isinstance(error, errors.RateLimited):
-        wait = timedelta(seconds=min(error.retry_after or 5.0, ENGINE.retry_after_most_seconds))
-        pacing.cool_down(watched.watch.account_id, Lane.POLL, now + wait)
-    _write(watched, now=now)
+def effect(watched: Watched, account: ProviderAccount, *, now: datetime, rng: random.Random) -> AccountEffect:
+    """What the read says about the account: as any other status read."""
+    if watched.error is not None:
+        return polling.effect_of(watched.error, account, now=now, rng=rng)
+    return breaker.reached(account) if watched.status else NO_EFFECT
 
 
 @again_after_deadlock
 @transaction.atomic
-def _write(watched: Watched, *, now: datetime) -> None:
+def settle(watched: Watched, *, now: datetime) -> None:
+    """Write what a read brought. A read that failed proves nothing, and one that says “not finished” little."""
     watch, status, error = watched.watch, watched.status, watched.error
+    if watched.not_read:
+        # Due again, so that the last read of all is not lost for want of a slot.
+        unchanged = Submission.objects.filter(pk=watch.submission_id, watch_at=watch.next_at)
+        unchanged.filter(watch_until__isnull=False).update(watch_at=now)
+        return
     exchange = status.exchange if status else error.exchange if error else None
     if exchange is not None:
-        _record(watch, exchange)
+        exchanges.record([Evidence(exchange, watch.account_id, watch.job_id, watch.submission_id)])
     if status is not None and status.phase is JobPhase.SUCCEEDED:
         _succeeded(watch, status, now=now)
     elif status is not None:
         given_up = Job.objects.filter(pk=watch.job_id, state=JobState.DEADLINE_EXCEEDED)
         given_up.update(provider_status=status.status_word[:100], provider_status_at=now)
-
-
-def _record(watch: Watch, facts: ExchangeFacts) -> None:
-    Exchange.objects.create(
-        account_id=watch.account_id,
-        job_id=watch.job_id,
-        submission_id=watch.submission_id,
-        kind=facts.kind,
-        at=facts.started_at,
-        duration_ms=max(0, facts.duration_ms),
-        status=facts.status,
-        error_class=facts.error_class[:40],
-        request=dict(facts.request),
-        response=dict(facts.response),
-    )
 
 
 def _succeeded(watch: Watch, status: JobStatus, *, now: datetime) -> None:
@@ -187,17 +170,16 @@ def _others(row: Submission) -> QuerySet[Submission]:
 
 
 def _may_exist(submissions: QuerySet[Submission]) -> bool:
-    return submissions.exclude(NEVER_ARRIVED).exists()
+    return submissions.exclude(NOTHING_THERE).exists()
 
 
 def _rescue(watch: Watch, job: Job, row: Submission, status: JobStatus, *, now: datetime) -> None:
     """It is the one that is fetched now; what else is open gives way to it."""
     words = f"The provider finished submission {row.sequence} after we had stopped waiting for it."
-    before = JobEvent.objects.filter(job_id=job.pk, reason="finished_late", words__startswith=words).count()
-    if before >= ENGINE.rescues_most:
+    if row.rescue_count >= ENGINE.rescues_most:
         words = (
-            f"Submission {row.sequence} is said to be finished, and was fetched {before} times without an end. It is "
-            "not fetched again by itself."
+            f"Submission {row.sequence} is said to be finished, and was fetched {row.rescue_count} times without an "
+            "end. It is not fetched again by itself."
         )
         _update(row, watch_at=None)
         transitions.record_ignored(job.pk, JobState(job.state), reason="not_rescued_again", words=words, now=now)
@@ -223,7 +205,8 @@ def _rescue(watch: Watch, job: Job, row: Submission, status: JobStatus, *, now: 
         },
     )
     transitions.move(move, now=now)
-    _update(row, outcome=SubmissionOutcome.OPEN, closed_at=None, failed_at=None, **_found(status))
+    reopened = {"outcome": SubmissionOutcome.OPEN, "closed_at": None, "failed_at": None}
+    _update(row, rescue_count=row.rescue_count + 1, **reopened, **_found(status))
 
 
 def _give_way(watch: Watch, job: Job, row: Submission, *, now: datetime) -> Iterator[str]:
@@ -231,8 +214,10 @@ def _give_way(watch: Watch, job: Job, row: Submission, *, now: datetime) -> Iter
 
     What never arrived is refused. Of anything else that was given up nobody knows what became of it.
     """
-    for other in _others(row).defer("body_inline"):
-        never_arrived = not other.in_doubt and other.provider_job_id is None
+    others = _others(row)
+    nothing_there = set(others.filter(NOTHING_THERE).values_list("pk", flat=True))
+    for other in others.defer("body_inline"):
+        never_arrived = other.pk in nothing_there
         outcome = SubmissionOutcome.REFUSED if never_arrived else SubmissionOutcome.SUPERSEDED
         _update(other, outcome=outcome, closed_at=now)
         if never_arrived:

@@ -171,12 +171,23 @@ def _rendered(claim: Claim, status: JobStatus, seen: dict[str, Any], context: Po
 
 def _observed(claim: Claim, exchange: ExchangeFacts) -> Sample | None:
     assert claim.submission is not None
-    if claim.submission.accepted_at is None:
+    if claim.submission.accepted_at is None or not durations.teaches(claim):
         return None
-    if claim.lost_key is not None or claim.submission.watch_until is not None:
-        return None  # it had ended before, or nobody looked when it did: nothing to learn from
     answered_at = exchange.started_at + timedelta(milliseconds=exchange.duration_ms)
     return durations.observe(claim.input_bytes, claim.submission.accepted_at, claim.unfinished_at, answered_at)
+
+
+def effect_of(
+    error: errors.ProviderError, account: ProviderAccount, *, now: datetime, rng: random.Random
+) -> AccountEffect:
+    """What a status read that failed says about the account, whoever made it."""
+    if isinstance(error, errors.InsufficientCredit):
+        return AccountEffect(hold=HoldReason.CREDIT, words=error.words)
+    if isinstance(error, errors.Unauthorized):
+        return AccountEffect(hold=HoldReason.AUTH, words=error.words)
+    if isinstance(error, errors.RateLimited):
+        return AccountEffect(cool_down_until=now + retries.retry_after(error, rng), cool_down_lane=Lane.POLL)
+    return breaker.failed(account, error)
 
 
 def judge_error(claim: Claim, error: errors.ProviderError, context: PollContext) -> Change:
@@ -184,12 +195,9 @@ def judge_error(claim: Claim, error: errors.ProviderError, context: PollContext)
     assert claim.submission is not None
     seen: dict[str, Any] = {"poll_count": claim.poll_count + 1}
     exchanges = ((error.exchange, claim.submission.id),) if error.exchange else ()
-    effect = breaker.failed(context.account, error)
-    if isinstance(error, errors.InsufficientCredit):
-        effect = AccountEffect(hold=HoldReason.CREDIT, words=error.words)
-    wait = timedelta(seconds=error.retry_after or 0)
+    effect = effect_of(error, context.account, now=context.now, rng=context.rng)
+    wait = retries.asked_wait(error.retry_after)
     if isinstance(error, errors.Unauthorized):
-        effect = AccountEffect(hold=HoldReason.AUTH, words=error.words)
         # Only a person ends that, so all that is waited for is their correction.
         refused = retries.backoff(3 + claim.poll_count, context.rng)
         wait = max(wait, refused, timedelta(seconds=ENGINE.poll_held_seconds))
@@ -200,9 +208,8 @@ def judge_error(claim: Claim, error: errors.ProviderError, context: PollContext)
             failure = FailureClass.JOB_NOT_FOUND
             last = "The provider does not know this job."
         return replace(_deadline_exceeded(claim, last, seen, exchanges, context, failure=failure), effect=effect)
-    elif isinstance(error, errors.RateLimited):
-        wait = retries.retry_after(error, context.rng)
-        effect = AccountEffect(cool_down_until=context.now + wait, cool_down_lane=Lane.POLL)
+    elif effect.cool_down_until is not None:
+        wait = effect.cool_down_until - context.now
     return _poll_again(claim, seen, exchanges, context, effect=effect, at_least=wait)
 
 

@@ -152,7 +152,7 @@ class Polls:
         after, move = change.after, change.move
         if move is None or after is None or move.to_state is not JobState.ACCEPTED or change.submission_id is None:
             return change
-        change = self._with_deadline(change, account)
+        change = self.with_deadline(change, account)
         after, move = change.after, change.move
         assert after is not None
         assert move is not None
@@ -171,11 +171,16 @@ class Polls:
             follow=Follow(FollowStep.POLL, due_at),
         )
 
-    def _with_deadline(self, change: Change, account: ProviderAccount) -> Change:
-        """The deadline that earlier durations suggest, where the account wants it; the job's event says why."""
+    def with_deadline(self, change: Change, account: ProviderAccount) -> Change:
+        """An acceptance with the deadline that earlier durations suggest, where the account wants it.
+
+        The job's event says why.
+        """
         after, move = change.after, change.move
         if account.learned_deadline != LearnedDeadline.ON or after is None or move is None:
             return change
+        if "deadline_at" not in move.fields:
+            return change  # it has one
         found = deadlines.suggested_for(self._learned[account.pk].deadlines, after.input_bytes)
         if found is None:
             return change

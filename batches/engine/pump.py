@@ -221,7 +221,7 @@ class Pump:
         self.tally.claimed += len(claimed)
         self._held.take(claimed, now)
         for change in self._departures.prepare(account, self.providers.of(account), claimed, now):
-            self._queue(change, now)
+            self._queue(self._polls.with_deadline(change, account), now)
         for claim in claimed:
             if claim.state is JobState.ACCEPTED:
                 self._polls.schedule(claim, now)
@@ -248,7 +248,7 @@ class Pump:
         self._polls.learn_if_due(now, list(busy), told=told, strict=strict)
 
     def _watch_late(self, now: datetime) -> None:
-        self._errands.settle_watches(now)
+        self._errands.settle_watches(self._accounts, self._outbox.add_effect, now)
         self._errands.watch(self._accounts.values(), self.providers, now)
 
     def _start_polls(self, now: datetime) -> None:
@@ -285,7 +285,8 @@ class Pump:
             except Exception as error:
                 log.exception("a result (%s) could not be judged", type(result).__name__)
                 if isinstance(result, steps.JobResult):
-                    self._outbox.add(answers.judge_nothing(result, error, now=now), now)
+                    account = self._accounts[result.claim.account_id]
+                    self._queue(answers.judge_nothing(result, error, account, now=now), now)
 
     def _judge(self, result: steps.Result, now: datetime) -> None:
         """One step's result becomes one change, or the next step."""

@@ -96,8 +96,9 @@ def ring_if_needed() -> int:
 
 def take_over(life: str) -> None:
     """Give back what the pumps of a dead cluster held, instead of waiting for their leases. Safe to repeat."""
-    jobs = claims.release_life(life)
-    log.info("a cluster is dead; %d pump slots and %d jobs of it are given back", slots.release_life(life), jobs)
+    jobs, held = claims.release_life(life), slots.release_life(life)
+    level = logging.INFO if jobs or held else logging.DEBUG  # none: it had stopped cleanly
+    log.log(level, "a cluster is dead; %d pump slots and %d jobs of it are given back", held, jobs)
 
 
 def sweep() -> None:

@@ -117,7 +117,7 @@ def _after_doubt(error: errors.ProviderError, facts: SubmissionFacts, *, now: da
         own = conflict_wait(tries, rng)
     else:
         own = doubt_wait(tries, rng, resend_until=facts.resend_until, now=now)
-    wait = max(own, timedelta(seconds=min(error.retry_after or 0, ENGINE.retry_after_most_seconds)))
+    wait = max(own, asked_wait(error.retry_after))
     if tries < ENGINE.submit_tries_most and may_resend(facts.resend_until, now + wait):
         return Decision(Next.RESEND, now + wait, True, spends_try=True, transport_failure=transport_failure)
     kind = FailureClass.IDEMPOTENCY_CONFLICT if isinstance(error, errors.KeyConflict) else FailureClass.UNKNOWN_OUTCOME
@@ -171,11 +171,15 @@ def conflict_wait(tries: int, rng: random.Random) -> timedelta:
     return timedelta(seconds=ceiling * rng.uniform(0.5, 1.0))
 
 
+def asked_wait(seconds: float | None) -> timedelta:
+    """The wait that the provider asked for, as far as it is believed; none where it asked for none."""
+    return timedelta(seconds=min(max(seconds or 0.0, 0.0), ENGINE.retry_after_most_seconds))
+
+
 def retry_after(error: errors.ProviderError, rng: random.Random) -> timedelta:
     """The provider's own wait plus a small skew, bounded; its absence means our backoff's first steps."""
     asked = error.retry_after if error.retry_after is not None else rng.uniform(1, 4)
-    seconds = min(max(asked, 0.0), ENGINE.retry_after_most_seconds) + ENGINE.retry_after_skew_seconds
-    return timedelta(seconds=seconds)
+    return asked_wait(asked) + timedelta(seconds=ENGINE.retry_after_skew_seconds)
 
 
 def poll_most_ms(most_ms: int) -> int:

@@ -16,10 +16,10 @@ from django.db import transaction
 from django.db.models import F
 
 from batches.conf import ENGINE
-from batches.engine import bulk, pacing
+from batches.engine import bulk, pacing, transitions
 from batches.engine.claims import Claim
 from batches.engine.contention import again_after_deadlock
-from batches.models import Job, JobEvent, JobState, Lane, PacingLane
+from batches.models import Job, JobState, Lane, PacingLane
 
 WAITS_WORDS = "It may have arrived; it is sent again when the account's budget for repeats allows."
 
@@ -143,19 +143,8 @@ def put_off(waits: Sequence[tuple[Claim, datetime]], *, now: datetime) -> None:
         ],
         guard=("fencing_token",),
     )
-    JobEvent.objects.bulk_create(
-        JobEvent(
-            job_id=claim.job_id,
-            at=now,
-            from_state=claim.state,
-            to_state=claim.state,
-            reason="waits_for_retry_budget",
-            words=WAITS_WORDS,
-            actor="engine",
-        )
-        for claim, _until in waits
-        if claim.job_id in kept
-    )
+    told = [(claim.job_id, claim.state) for claim, _until in waits if claim.job_id in kept]
+    transitions.record_unmoved(told, reason="waits_for_retry_budget", words=WAITS_WORDS, now=now)
 
 
 def tokens_of(lane: PacingLane, now: datetime) -> float:

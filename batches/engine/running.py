@@ -7,6 +7,7 @@ intent of the batch is committed. Who may do it is for the caller to decide; tha
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -18,6 +19,7 @@ from batches.engine import alerts, audit, pacing, transitions, turns
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.models import (
+    NOTHING_THERE,
     AlertKind,
     Batch,
     BatchItem,
@@ -84,7 +86,7 @@ def cancel(batch_id: int, *, reason: str, by: By, now: datetime) -> bool:
     workspace_id = _give_up(batch_id, reason=reason, by=by, now=now)
     if workspace_id is None:
         return False
-    ids = _unneeded(workspace_id)
+    ids = _unneeded(Q(version__document__workspace=workspace_id)).get(workspace_id, [])
     for start in range(0, len(ids), ENDED_AT_ONCE):  # what a death leaves here, the sweep ends
         _end(workspace_id, ids[start : start + ENDED_AT_ONCE], now=now)
     return True
@@ -114,27 +116,24 @@ def end_unneeded(*, now: datetime, most: int) -> int:
     accepted is not: it stays what it was read as, failed, and a late success may still be taken.
     """
     ended = 0
-    for workspace_id in Workspace.objects.order_by("pk").values_list("pk", flat=True):
-        ids = _unneeded(workspace_id, most=most - ended)
+    for workspace_id, ids in sorted(_unneeded(Q(), most=most).items()):
         for start in range(0, len(ids), ENDED_AT_ONCE):
             ended += _end(workspace_id, ids[start : start + ENDED_AT_ONCE], now=now)
-        if ended >= most:
-            break
     return ended
 
 
-def _unneeded(workspace_id: int, *, most: int | None = None) -> list[int]:
-    """Waiting jobs that nobody leads, all of them or `most`.
+def _unneeded(which: Q, *, most: int | None = None) -> dict[int, list[int]]:
+    """Waiting jobs that nobody leads, all of them or `most`, by workspace.
 
-    Asked by account and in the order of the partial index of waiting jobs, so that it answers: by id, PostgreSQL
-    walks over every job that ever was.
+    Each account is named, and the order is that of the partial index of waiting jobs, so that both databases answer
+    from it: by id, PostgreSQL walks over every job that ever was.
     """
-    waiting = Job.objects.filter(state=JobState.PENDING, lead_batch=None)
-    found: list[int] = []
-    for account_id in ProviderAccount.objects.order_by("pk").values_list("pk", flat=True):
-        mine = waiting.filter(account_id=account_id, version__document__workspace=workspace_id)
-        left = None if most is None else most - len(found)
-        found += mine.order_by("due_at", "pk").values_list("pk", flat=True)[:left]
+    accounts = list(ProviderAccount.objects.order_by("pk").values_list("pk", flat=True))
+    waiting = Job.objects.filter(which, state=JobState.PENDING, account__in=accounts, lead_batch=None)
+    found: dict[int, list[int]] = defaultdict(list)
+    in_order = waiting.order_by("account_id", "lead_batch_id", "due_at", "pk")
+    for pk, workspace_id in in_order.values_list("pk", "version__document__workspace_id")[:most]:
+        found[workspace_id].append(pk)
     return found
 
 
@@ -144,7 +143,7 @@ def _end(workspace_id: int, ids: Sequence[int], *, now: datetime) -> int:
     Workspace.objects.select_for_update(no_key=True).get(pk=workspace_id)
     jobs = Job.objects.filter(pk__in=ids, state=JobState.PENDING)
     turns.choose_leads(jobs)  # an intake may have come between
-    may_exist = Submission.objects.filter(Q(in_doubt=True) | Q(provider_job_id__isnull=False), job=OuterRef("pk"))
+    may_exist = Submission.objects.filter(job=OuterRef("pk")).exclude(NOTHING_THERE)
     rows = jobs.filter(lead_batch=None).annotate(may_exist=Exists(may_exist)).order_by("pk")
     moves = [
         _last_move(pk, token, may_exist=exists)

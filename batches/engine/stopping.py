@@ -19,7 +19,17 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from batches.engine import mishaps, running
 from batches.engine.errors import IntakeRefused
-from batches.models import ACTIVE_STATES, FAILED_STATES, Alert, AlertKind, Batch, BatchItem, Job, JobState
+from batches.models import (
+    ACTIVE_STATES,
+    FAILED_STATES,
+    OUTCOME_STATES,
+    Alert,
+    AlertKind,
+    Batch,
+    BatchItem,
+    Job,
+    JobState,
+)
 from batches.wording import resume_command
 
 log = logging.getLogger(__name__)
@@ -142,7 +152,7 @@ def _ask(batch: Batch, counted: Counted, *, now: datetime) -> bool:
     if percent is not None and counted.failed * 100 >= percent * ended:
         # So many more tell that the share is below the limit; twice as many, so that the next failure needs no count.
         needed = counted.failed * 100 // percent + 1
-        ended = _count_since(batch, (*FAILED_STATES, JobState.SAVED), most=2 * max(needed, ENDED_LEAST))
+        ended = _count_since(batch, OUTCOME_STATES, most=2 * max(needed, ENDED_LEAST))
         counted.ended_least = ended
     words = verdict(counted.failed, ended, after=after, percent=percent)
     if not words:

@@ -139,6 +139,9 @@ def _record(moves: Iterable[Move], *, now: datetime) -> None:
 
 def record_ignored(job_id: int, state: JobState, *, reason: str, words: str, now: datetime) -> None:
     """Keep something that arrived and changed nothing: a stale write, a late answer, an event for a finished job."""
-    JobEvent.objects.create(
-        job_id=job_id, at=now, from_state=state, to_state=state, reason=reason, words=words, actor="engine"
-    )
+    record_unmoved([(job_id, state)], reason=reason, words=words, now=now)
+
+
+def record_unmoved(jobs: Iterable[tuple[int, JobState]], *, reason: str, words: str, now: datetime) -> None:
+    """Keep in the history of each, by id and with the state that it is in, what did not move it."""
+    _record([Move(job_id, 0, state, state, reason, words) for job_id, state in jobs], now=now)

@@ -86,9 +86,9 @@ class Wakeups:
             since = self._floor or 0
         rows = WebhookEvent.objects.filter(id__gt=since).order_by("id")
         return [
-            Event(pk, account_id, provider_job_id, processed_at is not None)
-            for pk, account_id, provider_job_id, processed_at in rows.values_list(
-                "id", "account_id", "provider_job_id", "processed_at"
+            Event(pk, account_id, provider_job_id, _is_settled(WebhookOutcome(outcome), received_at, now))
+            for pk, account_id, provider_job_id, outcome, received_at in rows.values_list(
+                "id", "account_id", "provider_job_id", "outcome", "received_at"
             )[: self._conf.events_most]
         ]
 
@@ -107,6 +107,13 @@ class Wakeups:
         still = {event.id for event in _settle_each([event for event, _at in recent], now=now)}
         kept = [(event, at) for event, at in recent if event.id in still][-UNMATCHED_MOST:]
         self._unmatched = {event.id: (event, at) for event, at in kept}
+
+
+def _is_settled(outcome: WebhookOutcome, received_at: datetime, now: datetime) -> bool:
+    """Nothing is left to do. One whose job was not known when it came is matched by whoever looks while it is young."""
+    if outcome is WebhookOutcome.UNMATCHED:
+        return received_at <= now - UNMATCHED_FOR
+    return outcome is not WebhookOutcome.WAITING
 
 
 def _settle_each(events: Sequence[Event], *, now: datetime) -> list[Event]:
@@ -165,7 +172,7 @@ def settle(events: Sequence[Event], *, now: datetime) -> list[Event]:
 def _mark(outcomes: dict[int, WebhookOutcome], *, now: datetime) -> None:
     for outcome in sorted(set(outcomes.values())):
         mine = [pk for pk, each in outcomes.items() if each is outcome]
-        WebhookEvent.objects.filter(pk__in=mine).exclude(outcome=WebhookOutcome.WOKE).update(
+        WebhookEvent.objects.filter(pk__in=mine).exclude(outcome__in=(WebhookOutcome.WOKE, outcome)).update(
             outcome=outcome, processed_at=now
         )
 

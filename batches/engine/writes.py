@@ -16,16 +16,29 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from batches.engine import alerts, bulk, durations, mishaps, stopping, transitions
-from batches.engine.changes import Change, parking
+from batches.engine import alerts, bulk, deadlines, durations, exchanges, latewatch, mishaps, stopping, transitions
+from batches.engine.changes import Change, accepting, parking
 from batches.engine.contention import again_after_deadlock
+from batches.engine.exchanges import Evidence
 from batches.engine.transitions import Move
-from batches.models import FAILED_STATES, AlertKind, Artifact, Exchange, FailureClass, Job, JobState, Submission
+from batches.models import (
+    FAILED_STATES,
+    AlertKind,
+    Artifact,
+    FailureClass,
+    Job,
+    JobState,
+    ProviderAccount,
+    Submission,
+)
 
 log = logging.getLogger(__name__)
 
 #: What a stored PDF sets on its row, beside its own facts, when the row is there already.
 RESTORED = {"checked_at": None, "missing_at": None, "notice": "", "notice_words": ""}
+
+#: What `_record_ids` writes of a submission, whatever becomes of the rest.
+ID_FIELDS = ("provider_job_id", "accepted_at")
 
 Committed = Callable[[Sequence[Change], set[int]], None]
 
@@ -89,20 +102,48 @@ def _write_one_by_one(
 
 @transaction.atomic
 def _park_unwritable(change: Change, error: Exception, book: durations.Book, *, now: datetime) -> None:
-    """Stop the job where a person sees it, and keep what of its outcome can be kept: the id and the exchanges."""
+    """Stop the job where a person sees it, and keep what of its outcome can be kept: the id and the exchanges.
+
+    Where the id is kept, a job that was being sent does not stop: it is accepted, and read on. That is tried once. Its
+    reads end it, should their outcome be one that cannot be written either; and what was given up is still watched.
+    """
+    claim = change.claim
     owner = _owner_of_id(change)
     words = f"Its outcome could not be stored ({type(error).__name__}); the log has the trace."
     failure_class = FailureClass.UNKNOWN_OUTCOME if owner else FailureClass.INTERNAL
-    parked = parking(change.claim, owner or words, failure_class=failure_class, now=now)
-    parts: tuple[Callable[[], object], ...] = (
-        lambda: _record_ids([change], now=now),
-        lambda: _record_exchanges([change]),
-        lambda: _write_group([parked], book, now=now),
-    )
+    parked = latewatch.begun(parking(claim, owner or words, failure_class=failure_class, now=now))
     # Each in a savepoint of its own, for any of them may hold what cannot be written; and no part is written twice.
-    for part in parts:
-        with mishaps.contained(f"writing a part of the outcome of job {change.claim.job_id}"), transaction.atomic():
-            part()
+    _try_part(change, lambda: _record_ids([change], now=now))
+    _try_part(change, lambda: _record_exchanges([change]))
+    if claim.state is JobState.SUBMITTING and (known := _known_id(change)):
+        deadline_at = _deadline_at(claim.account_id, now=now)
+        kept = accepting(claim, reason="outcome_not_stored", words=words, deadline_at=deadline_at, now=now)
+        kept = replace(kept, alert=parked.alert, submission_id=known[0], submission_fields=known[1])
+        if _try_part(change, lambda: _write_group([kept], book, now=now)):
+            return
+    _try_part(change, lambda: _write_group([parked], book, now=now, is_last_word=True))
+
+
+def _try_part(change: Change, write: Callable[[], object]) -> bool:
+    written: list[object] = []  # empty, should it fail
+    with mishaps.contained(f"writing a part of the outcome of job {change.claim.job_id}"), transaction.atomic():
+        written.append(write())
+    return bool(written)
+
+
+def _known_id(change: Change) -> tuple[int, dict[str, Any]] | None:
+    """The submission that is being sent, with the provider job id that its row has; None without an id."""
+    submission = change.claim.submission
+    if submission is None:
+        return None
+    row = Submission.objects.filter(pk=submission.id, provider_job_id__isnull=False)
+    found = row.values(*ID_FIELDS).first()
+    return (submission.id, dict(found)) if found else None
+
+
+def _deadline_at(account_id: int, *, now: datetime) -> datetime:
+    """For what turns out to be accepted: by its account's seconds, whatever a change says that may be unwritable."""
+    return deadlines.of_account(ProviderAccount.objects.only("deadline_seconds").get(pk=account_id), now)
 
 
 @again_after_deadlock
@@ -111,8 +152,13 @@ def _write_together(group: Sequence[Change], book: durations.Book, *, now: datet
     return _write_group(group, book, now=now)
 
 
-def _write_group(group: Sequence[Change], book: durations.Book, *, now: datetime) -> set[int]:
+def _write_group(
+    group: Sequence[Change], book: durations.Book, *, now: datetime, is_last_word: bool = False
+) -> set[int]:
+    """`is_last_word`: what is unknown becomes unknown, also with an id, for looking again has come to nothing."""
     asked, group = group, _record_ids(group, now=now)
+    if not is_last_word:
+        group = _known_after_all(group, now=now)
     given_back = {change.claim.job_id for change, wanted in zip(group, asked, strict=True) if change is not wanted}
     moves = []
     for change in group:
@@ -225,6 +271,29 @@ def _record_ids(group: Sequence[Change], *, now: datetime) -> list[Change]:
     return [_look_again(change, now=now) if id(change) in seconds else change for change in group]
 
 
+def _known_after_all(group: Sequence[Change], *, now: datetime) -> list[Change]:
+    """The group, where no job becomes unknown whose submission has an id by now: a stale holder had brought it."""
+    lost = [change for change in group if change.move and change.move.to_state is JobState.UNKNOWN]
+    if not lost:
+        return list(group)
+    ids = [change.claim.submission.id for change in lost if change.claim.submission]
+    submissions = Submission.objects.filter(pk__in=ids).order_by("pk")
+    if connection.features.has_select_for_update:
+        submissions = submissions.select_for_update()  # whoever brings an id waits for this, and finds it unknown
+    known = {job_id for job_id, found in submissions.values_list("job_id", "provider_job_id") if found}
+    return [_keeping_id(change, now=now) if change.claim.job_id in known else change for change in group]
+
+
+def _keeping_id(change: Change, *, now: datetime) -> Change:
+    """As `_look_again`; should its holder be stale, the id that it brought itself still counts."""
+    again = _look_again(change, now=now)
+    return replace(again, submission_id=change.submission_id, submission_fields=_id_of(change))
+
+
+def _id_of(change: Change) -> dict[str, Any]:
+    return {name: value for name, value in change.submission_fields.items() if name in ID_FIELDS}
+
+
 def _look_again(change: Change, *, now: datetime) -> Change:
     """Give the job back, due at once: whoever claims it next finds the id that its submission has already."""
     return Change(claim=change.claim, at=change.at, job_fields={"due_at": now}, exchanges=change.exchanges)
@@ -233,11 +302,7 @@ def _look_again(change: Change, *, now: datetime) -> Change:
 def _update_submissions(group: Sequence[Change]) -> None:
     by_columns: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for change in group:
-        fields = {
-            name: value
-            for name, value in change.submission_fields.items()
-            if name not in ("provider_job_id", "accepted_at")
-        }
+        fields = {name: value for name, value in change.submission_fields.items() if name not in ID_FIELDS}
         if fields:
             by_columns[tuple(sorted(fields))].append({"pk": change.submission_id, **fields})
     for rows in by_columns.values():
@@ -245,24 +310,10 @@ def _update_submissions(group: Sequence[Change]) -> None:
 
 
 def _record_exchanges(group: Sequence[Change]) -> None:
-    bulk.insert(
-        Exchange,
-        [
-            {
-                "account_id": change.claim.account_id,
-                "job_id": change.claim.job_id,
-                "submission_id": submission_id,
-                "kind": facts.kind,
-                "at": facts.started_at,
-                "duration_ms": max(0, facts.duration_ms),
-                "status": facts.status,
-                "error_class": facts.error_class[:40],
-                "request": dict(facts.request),
-                "response": dict(facts.response),
-            }
-            for change in group
-            for facts, submission_id in change.exchanges
-        ],
+    exchanges.record(
+        Evidence(facts, change.claim.account_id, change.claim.job_id, submission_id)
+        for change in group
+        for facts, submission_id in change.exchanges
     )
 
 
@@ -270,7 +321,8 @@ def _note_stale(change: Change, *, now: datetime) -> None:
     """Keep what a holder said whose lease had run out; an id that it brought takes the job out of `unknown`."""
     job = Job.objects.get(pk=change.claim.job_id)
     reason = change.move.reason if change.move else "facts"
-    if job.state == JobState.UNKNOWN and change.submission_fields.get("provider_job_id") and change.move:
+    if job.state == JobState.UNKNOWN and change.submission_fields.get("provider_job_id"):
+        deadline_at = _deadline_at(change.claim.account_id, now=now)
         late = Move(
             job.pk,
             job.fencing_token,
@@ -278,7 +330,7 @@ def _note_stale(change: Change, *, now: datetime) -> None:
             JobState.ACCEPTED,
             reason="id_arrived_late",
             words="A worker whose lease had run out brought the provider's answer after all.",
-            fields={"deadline_at": change.move.fields["deadline_at"], "due_at": now},
+            fields={"deadline_at": deadline_at, "due_at": now, "poll_count": 0, "fetch_count": 0},
         )
         if transitions.move_many([late], now=now):
             alerts.close_for_jobs([job.pk], now=now)

@@ -300,6 +300,13 @@ class Migration(migrations.Migration):
             name="watch_until",
             field=models.DateTimeField(blank=True, help_text="When the provider's retention ends.", null=True),
         ),
+        migrations.AddField(
+            model_name="submission",
+            name="rescue_count",
+            field=models.PositiveSmallIntegerField(
+                default=0, help_text="How often it was said to be finished late, and was fetched."
+            ),
+        ),
         migrations.AlterField(
             model_name="alert",
             name="kind",

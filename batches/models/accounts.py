@@ -44,7 +44,7 @@ class HoldNote(models.TextChoices):
 
 
 class LearnedDeadline(models.TextChoices):
-    """What is done with the deadline that the account's own durations suggest (`engine/durations.py`)."""
+    """What is done with the deadline that the account's own durations suggest (`engine/deadlines.py`)."""
 
     OFF = "off", "Off"  # deadline_seconds holds, nothing is said
     SUGGESTED = "suggested", "Suggested"  # deadline_seconds holds; the suggestion is shown with its reason

@@ -30,6 +30,8 @@ class JobState(models.TextChoices):
 ACTIVE_STATES = (JobState.PENDING, JobState.SUBMITTING, JobState.ACCEPTED, JobState.RENDERED)
 #: Counted as failed on every face (docs/architecture.md, "Counters").
 FAILED_STATES = (JobState.FAILED, JobState.UNKNOWN, JobState.DEADLINE_EXCEEDED, JobState.EXPIRED)
+#: What a document that was sent comes to by itself.
+OUTCOME_STATES = (*FAILED_STATES, JobState.SAVED)
 #: At the provider, by all that we know: counted against max_in_flight.
 IN_FLIGHT_STATES = (JobState.SUBMITTING, JobState.ACCEPTED)
 
@@ -161,6 +163,10 @@ class SubmissionOutcome(models.TextChoices):
     SUPERSEDED = "superseded", "Given up, not known"  # another one was finished first; it may be billed all the same
 
 
+#: Of submissions: nothing of it exists at the provider. Each try so far was definitely refused, or never left.
+NOTHING_THERE = models.Q(in_doubt=False, provider_job_id=None)
+
+
 class Submission(models.Model):
     """One logical send of a job with one idempotency key: the intent, committed before the first byte leaves.
 
@@ -195,6 +201,9 @@ class Submission(models.Model):
         null=True, blank=True, help_text="Next slow status read, of a job that nobody waits for any more."
     )
     watch_until = models.DateTimeField(null=True, blank=True, help_text="When the provider's retention ends.")
+    rescue_count = models.PositiveSmallIntegerField(
+        default=0, help_text="How often it was said to be finished late, and was fetched."
+    )
 
     class Meta:
         constraints = [

@@ -195,11 +195,12 @@ def test_the_wait_between_two_downloads_never_outlasts_the_link() -> None:
     assert change.job_fields["due_at"] == DIES_AT
 
 
-def test_the_wait_that_the_provider_asked_for_is_kept() -> None:
+@pytest.mark.parametrize(("asked", "kept"), [(120.0, 120.0), (7200.0, ENGINE.retry_after_most_seconds)])
+def test_the_wait_that_the_provider_asked_for_is_kept_within_bounds(asked: float, kept: float) -> None:
     change = collection.judge_not_collected(
-        claim(JobState.RENDERED), missed("unreached", retry_after=120.0), now=NOW, rng=RNG
+        claim(JobState.RENDERED), missed("unreached", retry_after=asked), now=NOW, rng=RNG
     )
-    assert change.job_fields["due_at"] == NOW + timedelta(seconds=120)
+    assert change.job_fields["due_at"] == NOW + timedelta(seconds=kept)
 
 
 def test_a_refused_key_holds_the_account() -> None:

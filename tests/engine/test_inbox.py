@@ -13,6 +13,7 @@ from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
 
+from batches.conf import ENGINE
 from batches.engine import inbox, wakeups
 from batches.models import Job, ProviderAccount, WebhookEvent
 from tests import factories
@@ -135,6 +136,35 @@ def test_events_that_met_a_deadlock_are_settled_again(
     row.refresh_from_db()
     assert row.outcome == "woke"
     assert Job.objects.get().due_at < later
+
+
+def test_an_event_that_came_while_no_pump_ran_is_matched_by_the_next_one_while_it_is_young(
+    account: ProviderAccount,
+) -> None:
+    """It overtook the answer that names its job, whose row is committed later, with a read that is far away."""
+    now = timezone.now()
+    for job_id, ago in (("pdf_7", 60), ("pdf_8", wakeups.UNMATCHED_FOR.total_seconds() + 60)):
+        assert send(body(job_id)) == 204
+        WebhookEvent.objects.filter(provider_job_id=job_id).update(received_at=now - timedelta(seconds=ago))
+    later = now + timedelta(hours=1)
+    batch = factories.make_batch(account=account)
+    jobs = [factories.make_accepted_job(batch=batch, provider_job_id=each, due_at=later) for each in ("pdf_7", "pdf_8")]
+    told = wakeups.Wakeups(ENGINE).news(now, [account.pk])
+    assert told == [(account.pk, "pdf_7"), (account.pk, "pdf_8")], "a pump that holds one reads it at once"
+    for job in jobs:
+        job.refresh_from_db()
+    assert [job.due_at for job in jobs] == [now, later], "and one that nobody holds is due, while its event is young"
+    outcomes = dict(WebhookEvent.objects.values_list("provider_job_id", "outcome"))
+    assert outcomes == {"pdf_7": "woke", "pdf_8": "unmatched"}
+
+
+def test_an_event_that_stays_unmatched_costs_one_write(account: ProviderAccount) -> None:
+    assert send(body()) == 204
+    first = WebhookEvent.objects.get().processed_at
+    news, now = wakeups.Wakeups(ENGINE), timezone.now() + timedelta(seconds=1)
+    for seconds in range(0, 60, 6):
+        news.news(now + timedelta(seconds=seconds), [account.pk])
+    assert WebhookEvent.objects.get().processed_at == first
 
 
 def test_an_event_for_a_watched_submission_brings_its_late_read_forward(account: ProviderAccount) -> None:

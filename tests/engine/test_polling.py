@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from batches.conf import ENGINE
 from batches.engine import polling
 from batches.engine.changes import Change, FollowStep
 from batches.engine.effects import AccountEffect
@@ -252,7 +253,8 @@ def test_a_failed_read_after_the_deadline_ends_the_wait_with_the_id_kept(
     assert said in change.move.words
     assert change.submission_fields == {}
     assert change.effect.transport_failure is (kind in (errors.NotSent, errors.AnswerLost, errors.ServerFault))
-    assert (change.effect.hold, change.effect.cool_down_until) == (None, None)
+    assert change.effect.hold is None
+    assert (change.effect.cool_down_until is not None) is (kind is errors.RateLimited), "other reads go on"
 
 
 def test_a_refused_key_holds_the_account_and_never_ends_a_job() -> None:
@@ -290,9 +292,10 @@ def test_a_429_pauses_the_status_reads_of_the_account_and_not_its_submissions() 
     assert change.effect.cool_down_until == change.follow.due_at == NOW + timedelta(seconds=40.5)
 
 
-def test_a_wait_that_a_5xx_asked_for_is_kept() -> None:
-    change = polling.judge_error(accepted(), errors.ServerFault("Later.", retry_after=90.0), context())
-    assert change.follow.due_at == NOW + timedelta(seconds=90)
+@pytest.mark.parametrize(("asked", "kept"), [(90.0, 90.0), (86_400.0, ENGINE.retry_after_most_seconds)])
+def test_a_wait_that_a_5xx_asked_for_is_kept_within_bounds(asked: float, kept: float) -> None:
+    change = polling.judge_error(accepted(), errors.ServerFault("Later.", retry_after=asked), context())
+    assert change.follow.due_at == NOW + timedelta(seconds=kept)
     assert change.effect == AccountEffect(transport_failure=True, words="Later."), "it counts for the breaker"
 
 

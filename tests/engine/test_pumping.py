@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,19 @@ def test_what_a_dead_cluster_held_is_given_back_but_for_what_may_be_on_its_way(r
     left = Job.objects.exclude(lease_owner=None).order_by("id").values_list("lease_owner", "state")
     assert list(left) == [(dead, JobState.SUBMITTING), *((alive, state) for state in states)]
     assert list(PumpSlot.objects.order_by("number").values_list("owner", flat=True)) == [None, alive, None]
+
+
+def test_a_cluster_that_stopped_cleanly_leaves_no_line_that_looks_like_trouble(
+    runs: list[Pump], caplog: pytest.LogCaptureFixture
+) -> None:
+    slots.ensure(1)
+    with caplog.at_level(logging.DEBUG, logger=pumping.__name__):
+        pumping.take_over("clean0")
+        pumping.run_pump(stopping=lambda: False, life="dead00")
+        slots.acquire(runs[0].owner, now=timezone.now())
+        pumping.take_over("dead00")
+    told = [record.levelname for record in caplog.records if "a cluster is dead" in record.message]
+    assert told == ["DEBUG", "INFO"]
 
 
 def test_ringing_gives_back_first_and_then_rings_for_it(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from batches import selectors
 from batches.engine import changes, claims, running, transitions, turns, writes
@@ -245,6 +247,23 @@ def test_a_document_that_somebody_attached_to_meanwhile_is_not_ended(batch: Batc
     assert running.end_unneeded(now=NOW, most=100) == 0
     job.refresh_from_db()
     assert (job.state, job.lead_batch_id) == ("pending", other.pk)
+
+
+def test_what_nobody_needs_is_looked_for_in_as_many_statements_for_many_workspaces_and_accounts_as_for_one(
+    batch: Batch,
+) -> None:
+    counts = []
+    for more in (1, 5):
+        for _ in range(more):
+            batch = factories.make_batch(workspace=factories.make_workspace(), account=factories.make_account())
+        with CaptureQueriesContext(connection) as queries:
+            assert running.end_unneeded(now=NOW, most=100) == 0
+        counts.append(len(queries))
+        factories.make_job(batch=batch)
+        Batch.objects.filter(pk=batch.pk).update(cancelled_at=NOW)
+        turns.choose_leads(Job.objects.all())
+        assert running.end_unneeded(now=NOW, most=100) == 1
+    assert counts == [2, 2]
 
 
 def test_resuming_closes_the_alert_and_counts_anew(batch: Batch) -> None:

@@ -297,6 +297,36 @@ def test_what_may_be_billed_twice_stays_open_when_the_document_is_saved(batch: B
     assert list(Alert.objects.filter(closed_at=None).values_list("kind", flat=True)) == [AlertKind.SURPLUS]
 
 
+def test_a_job_whose_id_a_stale_holder_brought_does_not_become_unknown(
+    taken_over: tuple[Job, claims.Claim, claims.Claim],
+) -> None:
+    job, stale, current = taken_over
+    writes.write_round([acceptance(stale, "pdf_late")], now=LATER)
+    lost = changes.parking(current, "No answer came.", failure_class=FailureClass.UNKNOWN_OUTCOME, now=LATER)
+    assert writes.write_round([lost], now=LATER) == {job.pk}
+    job.refresh_from_db()
+    assert (job.state, job.lease_owner, job.due_at) == ("submitting", None, LATER), "it is claimed, and the id is found"
+    assert not Alert.objects.exists()
+
+
+@pytest.mark.parametrize("can_be_stored", [True, False], ids=["not judged", "not judged and not stored"])
+def test_an_id_that_a_stale_holder_could_not_judge_takes_the_job_out_of_unknown(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, can_be_stored: bool
+) -> None:
+    job = sent(batch)
+    stale = claimed(job, owner="a")
+    given_up(job)
+    unjudged = replace(
+        changes.parking(stale, "A bug.", now=LATER),
+        submission_id=job.submissions.get().pk,
+        submission_fields={"provider_job_id": "pdf_late", "accepted_at": LATER},
+        exchanges=((exchange() if can_be_stored else replace(exchange(), kind="no such kind"), None),),
+    )
+    assert writes.write_round([unjudged], now=LATER) == {job.pk}
+    job.refresh_from_db()
+    assert (job.state, job.due_at, job.deadline_at) == ("accepted", LATER, LATER + timedelta(seconds=1800))
+
+
 def given_up(job: Job, *, now: Any = LATER) -> None:
     """The pump that took over makes the job unknown, with its alert."""
     current = claimed(job, owner="b", now=NOW + timedelta(minutes=1))
@@ -332,9 +362,10 @@ def test_a_stale_outcome_without_an_id_leaves_the_job_unknown(batch: Batch) -> N
 
 
 def test_a_late_second_id_does_not_take_the_job_out_of_unknown(batch: Batch) -> None:
-    job = sent(batch, provider_job_id="pdf_first", accepted_at=NOW, in_doubt=False)
+    job = sent(batch)
     stale = claimed(job, owner="a")
     given_up(job)
+    job.submissions.update(provider_job_id="pdf_first", accepted_at=NOW, in_doubt=False)
     writes.write_round([acceptance(stale, "pdf_second")], now=LATER)
     job.refresh_from_db()
     assert (job.state, job.submissions.get().provider_job_id) == ("unknown", "pdf_first")
@@ -414,23 +445,57 @@ def test_a_database_that_is_away_parks_nobody_and_is_told_to_the_pump(
     assert (job.state, job.lease_owner, len(calls)) == ("pending", "a", fails_at)
 
 
+def poisoned(change: Change) -> Change:
+    """The change with a value in its move that the database refuses."""
+    assert change.move is not None
+    return replace(change, move=replace(change.move, fields={**change.move.fields, "poll_count": -1}))
+
+
 def test_what_was_maybe_sent_and_cannot_be_written_is_unknown_never_failed(batch: Batch) -> None:
     job = sent(batch)
-    claim = claimed(job)
-    bad = acceptance(claim)
-    bad = replace(bad, move=replace(bad.move, fields={**bad.move.fields, "poll_count": -1}))
-    writes.write_round([bad], now=LATER)
+    lost = changes.parking(claimed(job), "No answer came.", failure_class=FailureClass.UNKNOWN_OUTCOME, now=LATER)
+    writes.write_round([poisoned(lost)], now=LATER)
     job.refresh_from_db()
     assert (job.state, job.failure_class) == ("unknown", "internal")
 
 
-def test_a_row_that_cannot_be_written_keeps_its_provider_job_id_and_its_evidence(batch: Batch) -> None:
+def test_a_row_that_cannot_be_written_keeps_its_provider_job_id_and_its_evidence_and_is_read_on(batch: Batch) -> None:
     job = sent(batch)
-    bad = acceptance(claimed(job), "pdf_kept")
-    bad = replace(bad, move=replace(bad.move, fields={**bad.move.fields, "poll_count": -1}))
-    writes.write_round([bad], now=LATER)
+    assert writes.write_round([poisoned(acceptance(claimed(job), "pdf_kept"))], now=LATER) == {job.pk}
     assert job.submissions.get().provider_job_id == "pdf_kept"
     assert Exchange.objects.get().submission == job.submissions.get()
+    job.refresh_from_db()
+    assert (job.state, job.lease_owner, job.due_at) == ("accepted", None, LATER)
+    assert job.deadline_at == LATER + timedelta(seconds=1800)
+    assert claimed(job, owner="b", now=LATER).submission.provider_job_id == "pdf_kept"
+    assert job.events.order_by("pk").last().reason == "outcome_not_stored"
+
+
+def test_a_known_id_whose_acceptance_can_never_be_written_comes_to_rest(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by what the holder says nor by what is said instead: a person sees it, and nobody tries for ever."""
+    job = sent(batch)
+    move_many = transitions.move_many
+
+    def failing(moves: Any, *, now: Any) -> set[int]:
+        if any(move.to_state is JobState.ACCEPTED for move in moves):
+            raise ProgrammingError("broken")
+        return move_many(moves, now=now)
+
+    monkeypatch.setattr(transitions, "move_many", failing)
+    writes.write_round([acceptance(claimed(job), "pdf_kept")], now=LATER)
+    job.refresh_from_db()
+    assert (job.state, job.failure_class, job.lease_owner) == ("unknown", "internal", None)
+    assert job.submissions.get().provider_job_id == "pdf_kept"
+
+
+def test_what_is_given_up_on_with_an_id_for_a_row_that_cannot_be_written_is_watched(batch: Batch) -> None:
+    job = rendered(batch)
+    writes.write_round([saving(claimed(job), byte_count=0)], now=LATER)
+    row = job.submissions.get()
+    assert row.watch_at is not None
+    assert row.watch_until is not None
 
 
 def test_a_poisoned_row_of_a_stale_holder_parks_nobody(taken_over: tuple[Job, claims.Claim, claims.Claim]) -> None:

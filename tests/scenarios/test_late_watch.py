@@ -10,9 +10,9 @@ from datetime import timedelta
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import collection, durations, health, latewatch, slots, work
+from batches.engine import collection, durations, health, latewatch, pacing, slots, work
 from batches.engine.blocks import Blocks
-from batches.models import Alert, Artifact, Duration, HoldReason, Job, Lane, Submission
+from batches.models import Alert, Artifact, Duration, HoldReason, Job, Lane, PacingLane, Submission
 from batches.providers import errors
 from batches.selectors import in_flight_count
 from tests import factories
@@ -169,6 +169,39 @@ def test_a_refused_key_on_a_late_read_holds_the_account(world: World) -> None:
     world.run_for(10)
     assert world.account_now().hold_reason == HoldReason.AUTH
     assert world.states() == {"INV-1": "deadline_exceeded"}
+
+
+def late_answer(world: World, answer: Refuse) -> None:
+    world.provider.script("INV-1", status=[answer, *itertools.repeat(Word("processing"), 50)])
+    world.clock.advance(FIRST + 60)
+    world.run_for(2)
+
+
+def test_an_empty_wallet_that_a_late_read_meets_holds_the_account(world: World) -> None:
+    given_up(world)
+    late_answer(world, Refuse(errors.InsufficientCredit, "No funds."))
+    assert (world.account_now().hold_reason, world.account_now().hold_words) == (HoldReason.CREDIT, "No funds.")
+
+
+def test_a_late_read_that_does_not_get_through_counts_and_one_that_does_ends_the_count(world: World) -> None:
+    given_up(world)
+    late_answer(world, Refuse(errors.AnswerLost))
+    assert world.account_now().transport_failure_count == 1
+    world.clock.advance(2 * FIRST + 60)
+    world.run_for(2)
+    assert world.account_now().transport_failure_count == 0
+
+
+def test_a_pause_that_a_late_read_is_asked_for_ends_the_slots_that_its_pump_holds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up(world)
+    forgotten: list[Blocks] = []
+    monkeypatch.setattr(Blocks, "forget", lambda blocks: forgotten.append(blocks))
+    late_answer(world, Refuse(errors.RateLimited, retry_after=40.0))
+    assert len(forgotten) == 1
+    lane = PacingLane.objects.get(account=world.account, lane=Lane.POLL)
+    assert lane.cool_down_until_us > pacing.to_us(world.clock.now() + timedelta(seconds=30))
 
 
 @pytest.mark.parametrize("kind", [errors.AnswerLost, errors.ServerFault, errors.ContractBroken, errors.NotFound])

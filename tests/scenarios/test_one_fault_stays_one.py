@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
+from batches.conf import ENGINE
 from batches.engine import answers, health, latewatch, polling, probes, stopping, wakeups
 from batches.engine.accounts import Providers
 from batches.models import Alert, HoldReason, ProviderAccount, WebhookEvent
@@ -118,16 +119,30 @@ def test_a_result_that_cannot_be_judged_parks_its_job_alone(world: World, monkey
     assert world.open_alerts() == ["internal"]
 
 
-def test_an_answer_that_cannot_be_judged_keeps_the_id_it_brought(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_cannot_be_judged_keeps_the_id_it_brought_and_is_read_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = answers.judge_answer
     chosen = failing_for(real, lambda sending, *_rest, **_now: sending.prepared.claim.business_id == "INV-2")
     monkeypatch.setattr(answers, "judge_answer", chosen)
     world.hand_over(*NAMES)
     world.run_to_the_end()
-    world.assert_saved([name for name in NAMES if name != "INV-2"])
-    job = world.job("INV-2")
-    assert job.state == "unknown"
-    assert job.submissions.get().provider_job_id == world.provider.jobs_of("INV-2")[0].id
+    world.assert_saved(NAMES)
+    assert "answer_not_judged" in world.reasons("INV-2")
+    assert world.open_alerts() == []
+
+
+def test_a_job_that_stopped_because_its_read_could_not_be_judged_is_watched(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polling, "judge_status", failing_for(polling.judge_status, lambda *_given: True))
+    world.hand_over("INV-1")
+    world.run_to_the_end()
+    assert world.failures() == {"INV-1": "internal"}
+    monkeypatch.undo()
+    world.clock.advance(ENGINE.watch_first_seconds + 60)
+    world.run_until(lambda: world.states() == {"INV-1": "saved"}, within=60)
+    assert world.open_alerts() == []
 
 
 @pytest.mark.parametrize(
