@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +25,7 @@ class FollowStep(enum.Enum):
 
     POLL = "poll"
     FETCH = "fetch"
+    FETCHING = "fetching"  # a thread has begun it; nothing is left to begin
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,19 @@ def moving(
 ) -> Move:
     """The claimed job's way to `to_state`, under the claim's own state and token."""
     return Move(claim.job_id, claim.token, claim.state, to_state, reason, words=words, fields=fields or {})
+
+
+def together(earlier: Change, later: Change) -> Change | None:
+    """Two steps of one job as one change, with every edge and every fact of both; None where they need a write each."""
+    if earlier.move is None or later.move is None or earlier.effect != NO_EFFECT or earlier.alert is not None:
+        return None
+    return replace(
+        later,
+        move=replace(later.move, via=earlier.move, fields={**earlier.move.fields, **later.move.fields}),
+        submission_id=earlier.submission_id,
+        submission_fields={**earlier.submission_fields, **later.submission_fields},
+        exchanges=earlier.exchanges + later.exchanges,
+    )
 
 
 def rounds(changes: Sequence[Change]) -> list[list[Change]]:

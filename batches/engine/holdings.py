@@ -93,12 +93,14 @@ class Holdings:
         step: Callable[..., steps.Result],
         *given: object,
         instead: steps.Result | None = None,
-    ) -> None:
-        """Run a step on a thread; `instead` is what comes back when its turn comes only while the pump is ending."""
+    ) -> bool:
+        """Run a step on a thread, unless the pump is ending; `instead` comes back when its turn comes only then."""
         instead = instead or steps.NotBegun(claim)
         run = partial(steps.guarded, claim, step, *given)
-        if self._threads.start(pool, run, instead=instead, account_id=claim.account_id):
+        has_begun = self._threads.start(pool, run, instead=instead, account_id=claim.account_id)
+        if has_begun:
             self._busy.add(claim.job_id)
+        return has_begun
 
     def ended(self, job_id: int) -> None:
         """Its step has come back."""

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from batches.conf import EngineConf
 from batches.engine import changes, durations, effects, stopping, writes
-from batches.engine.changes import Change
+from batches.engine.changes import Change, FollowStep
 
 
 class Outbox:
@@ -16,7 +16,8 @@ class Outbox:
 
     def __init__(self, conf: EngineConf) -> None:
         self._conf = conf
-        self._waiting: list[Change] = []
+        self._waiting: dict[int, Change] = {}  # by identity, in order
+        self._fetching: dict[int, Change] = {}  # of these, by job: a later step is under way already
         self._since: datetime | None = None
         self._patience = conf.flush_seconds
         self._set_aside: dict[int, Change] = {}
@@ -43,8 +44,20 @@ class Outbox:
         earlier = self._set_aside.pop(change.claim.job_id, None)
         if earlier is not None:
             change = replace(change, exchanges=earlier.exchanges + change.exchanges)
-        self._waiting.append(change)
+        change = self._with_step_before(change)
+        self._waiting[id(change)] = change
+        if change.follow is not None and change.follow.step is FollowStep.FETCHING:
+            self._fetching[change.claim.job_id] = change
         self._since = self._since or now
+
+    def _with_step_before(self, change: Change) -> Change:
+        """The change, and with it what waits of the step before where that needs no write of its own."""
+        before = self._fetching.pop(change.claim.job_id, None)
+        both = changes.together(before, change) if before is not None else None
+        if before is None or both is None:
+            return change
+        del self._waiting[id(before)]
+        return both
 
     def set_aside(self, change: Change) -> None:
         """Still rendering: the row need not know at once. The newest facts replace older ones, exchanges add up."""
@@ -60,7 +73,8 @@ class Outbox:
     def bring_forward(self, now: datetime, *, let_go: bool = False) -> None:
         """Write what was set aside too; with `let_go` its leases are given back by the same write."""
         for change in self._set_aside.values():
-            self._waiting.append(replace(change, follow=None) if let_go else change)
+            change = replace(change, follow=None) if let_go else change
+            self._waiting[id(change)] = change
             self._since = self._since or now
         self._set_aside.clear()
 
@@ -82,15 +96,16 @@ class Outbox:
         is_busy = len(self._waiting) >= self._patience * self._conf.flush_busy_rate
         self._patience = self._conf.flush_busy_seconds if is_busy else self._conf.flush_seconds
         yield from self._take_committed()  # of a write that the database ended half way
-        for group in changes.rounds(list(self._waiting)):
+        for group in changes.rounds(list(self._waiting.values())):
             writes.write_round(group, now=now, book=self._book, watch=self._watch, committed=self._leave)
             yield from self._take_committed()
         self._effects.apply(now=now)
         self._since = now if self._waiting else None
 
     def _leave(self, part: Sequence[Change], stale: set[int]) -> None:
-        written = {id(change) for change in part}
-        self._waiting = [change for change in self._waiting if id(change) not in written]
+        for change in part:
+            del self._waiting[id(change)]
+            self._fetching.pop(change.claim.job_id, None)
         self._effects.add_all(part)
         self._committed.append((list(part), stale))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -270,9 +270,25 @@ class Pump:
             for claim in reads[most:]:
                 self._polls.schedule(claim, now + POLL_GATHER)  # the next round, which a free thread brings forward
 
-    def _fetch(self, claim: Claim) -> None:
+    def _fetch(self, claim: Claim) -> bool:
         given = (claim, self.providers.of(self._accounts[claim.account_id]), self.store, self.checker, self.clock)
-        self._held.begin(claim, self._threads.fetch, steps.fetch, *given)
+        return self._held.begin(claim, self._threads.fetch, steps.fetch, *given)
+
+    def _fetch_early(self, change: Change, now: datetime) -> Change:
+        """What was read as finished is fetched while that is on its way to the database.
+
+        The outbox writes both together, or in their order. A claim that turns out stale has both refused; the PDF then
+        lies in its place for whoever holds the job. What was finished at once waits: its provider job id comes first.
+        """
+        after, follow = change.after, change.follow
+        if after is None or follow is None or follow.step is not FollowStep.FETCH or self._outage.seconds_left(now):
+            return change
+        if change.claim.state is not JobState.ACCEPTED or not self._held.is_mine(change.claim):
+            return change
+        if not self._fetch(after):
+            return change
+        self._held.put(after)
+        return replace(change, follow=replace(follow, step=FollowStep.FETCHING))
 
     # --- results ---
 
@@ -322,6 +338,7 @@ class Pump:
                 self._outbox.set_aside(change)
                 return
         account = self._accounts[change.claim.account_id]
+        change = self._fetch_early(change, now)
         self._outbox.add(latewatch.begun(change, partial(self.providers.of, account)), now)
 
     def _flush_if_due(self, now: datetime) -> None:
@@ -351,6 +368,8 @@ class Pump:
     def _go_on(self, change: Change) -> None:
         assert change.after is not None
         assert change.follow is not None
+        if change.follow.step is FollowStep.FETCHING:
+            return
         self._held.put(change.after)
         if change.follow.step is FollowStep.FETCH:
             self._fetch(change.after)

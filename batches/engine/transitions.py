@@ -67,7 +67,11 @@ EDGES: Mapping[tuple[JobState, JobState], EdgeKind] = {
 
 @dataclass(frozen=True)
 class Move:
-    """One job along one edge. `fields` are further `Job` columns; leaving the failed states clears the failure."""
+    """One job along one edge. `fields` are further `Job` columns; leaving the failed states clears the failure.
+
+    `via` is the edge before this one where the row has not seen that yet: both are recorded, and written as one, with
+    the `fields` of this one alone.
+    """
 
     job_id: int
     token: int
@@ -77,6 +81,11 @@ class Move:
     words: str = ""
     actor: str = "engine"
     fields: Mapping[str, Any] = field(default_factory=dict)
+    via: Move | None = None
+
+    @property
+    def edges(self) -> tuple[Move, ...]:
+        return (self,) if self.via is None else (*self.via.edges, self)
 
 
 def move(moving: Move, *, now: datetime) -> None:
@@ -91,8 +100,9 @@ def move_many(moves: Sequence[Move], *, now: datetime) -> set[int]:
     Raises `IllegalTransition` for an edge that does not exist, before anything is written.
     """
     for moving in moves:
-        if (moving.from_state, moving.to_state) not in EDGES:
-            raise IllegalTransition(f"There is no edge from {moving.from_state} to {moving.to_state}.")
+        for edge in moving.edges:
+            if (edge.from_state, edge.to_state) not in EDGES:
+                raise IllegalTransition(f"There is no edge from {edge.from_state} to {edge.to_state}.")
     groups: dict[tuple[Any, ...], list[Move]] = defaultdict(list)
     for moving in moves:
         groups[(moving.to_state, tuple(sorted(moving.fields)))].append(moving)
@@ -101,14 +111,14 @@ def move_many(moves: Sequence[Move], *, now: datetime) -> set[int]:
         for (to_state, _names), group in sorted(groups.items(), key=lambda pair: pair[0]):
             rows = [_row(moving, to_state, now) for moving in group]
             moved |= bulk.guarded_update(Job, rows, guard=("state", "fencing_token"))
-        _record((moving for moving in moves if moving.job_id in moved), now=now)
+        _record((edge for moving in moves if moving.job_id in moved for edge in moving.edges), now=now)
     return moved
 
 
 def _row(moving: Move, to_state: JobState, now: datetime) -> dict[str, Any]:
     row: dict[str, Any] = {
         "pk": moving.job_id,
-        "guard:state": moving.from_state,
+        "guard:state": moving.edges[0].from_state,
         "guard:fencing_token": moving.token,
         "state": to_state,
         "state_changed_at": now,
