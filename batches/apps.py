@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.db.backends.signals import connection_created
 
 
 class BatchesConfig(AppConfig):
@@ -11,4 +12,9 @@ class BatchesConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from batches import checks  # noqa: F401 - importing registers them; they need the settings
+        from batches import (
+            checks,  # noqa: F401 - importing registers them; they need the settings
+            sqlite_turns,
+        )
+
+        connection_created.connect(sqlite_turns.take_turns)
