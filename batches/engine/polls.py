@@ -82,6 +82,7 @@ class Polls:
         self._order = itertools.count()
         self._waiting: dict[int, tuple[datetime, Claim]] = {}
         self._pioneers: dict[int, set[int]] = defaultdict(set)
+        self._patient: set[int] = set()  # not scheduled yet, and timed before anything was known
         self._early: dict[tuple[int, str], datetime] = {}
         self._learned: dict[int, Learned] = defaultdict(Learned)
 
@@ -89,8 +90,18 @@ class Polls:
         if self._early and claim.submission is not None and claim.submission.provider_job_id is not None:
             told_at = self._early.pop((claim.account_id, claim.submission.provider_job_id), due_at)
             due_at = min(due_at, told_at)
+        if claim.job_id in self._patient:
+            self._patient.discard(claim.job_id)
+            due_at = min(due_at, self._planned_since(claim) or due_at)
         self._waiting[claim.job_id] = (due_at, claim)
         heapq.heappush(self._heap, (due_at, next(self._order), claim.job_id))
+
+    def _planned_since(self, claim: Claim) -> datetime | None:
+        """The first read of what was timed before the others' durations were known, and written after that."""
+        plan, known = self.plan(claim), claim.submission
+        if plan is None or known is None or known.accepted_at is None:
+            return None
+        return known.accepted_at + timedelta(seconds=plan.first_delay(self._rng))
 
     def wake(self, job_id: int, now: datetime) -> bool:
         """Something happened to it: read it now. False when it does not wait for a read here."""
@@ -124,6 +135,7 @@ class Polls:
     def forget(self, job_id: int) -> None:
         """The pump no longer holds it."""
         self._waiting.pop(job_id, None)
+        self._patient.discard(job_id)
         for pioneers in self._pioneers.values():
             pioneers.discard(job_id)
 
@@ -159,6 +171,7 @@ class Polls:
         due_at = polling.first_due(account, self.plan(after), now=change.at, rng=self._rng)
         if self.plan(after) is None and not self._is_pioneer(after):
             # A few early ones teach the rest; those wait as long as two reads may lie apart at most.
+            self._patient.add(after.job_id)
             due_at = change.at + timedelta(
                 milliseconds=retries.poll_most_ms(account.poll_max_ms) * self._rng.uniform(0.8, 1.2)
             )
