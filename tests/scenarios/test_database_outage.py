@@ -61,6 +61,7 @@ def outage(world: World, condition: Callable[[World], bool], *, seconds: float) 
 @pytest.mark.parametrize("when", CONDITIONS)
 @pytest.mark.parametrize("seconds", [0.05, 4.0])
 def test_a_short_outage_loses_nothing(world: World, when: str, seconds: float) -> None:
+    world.provider.download_seconds = 0.04  # so that "finished" is written first, and the file comes meanwhile
     world.hand_over(*NAMES)
     with outage(world, CONDITIONS[when], seconds=seconds) as out:
         world.pump().run()
