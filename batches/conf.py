@@ -43,6 +43,11 @@ class EngineConf:
     fetch_backlog_most: int = 500
     #: Making and reading back request bytes; apart from downloads, so that a slow backlog of them stops no submission.
     prepare_threads: int = 2
+    #: How often a pump looks how busy its process is; above the first share of one core it uses half as many threads of
+    #: its pools, below the second twice as many.
+    breadth_look_seconds: float = 0.25
+    breadth_busy_share: float = 0.55
+    breadth_idle_share: float = 0.35
 
     connect_timeout: float = 5.0
     #: Budget + the longest call stays under django-q2's `timeout` (batches.E001).

@@ -27,6 +27,10 @@ class Clock(Protocol):
         """Wait until `event` is set or `seconds` have passed; true when it was set."""
         ...
 
+    def cpu_seconds(self) -> float:
+        """CPU time that this process has used so far."""
+        ...
+
 
 class SystemClock:
     """This host's clock, moved by the difference to the database's clock that `calibrate` measured.
@@ -50,6 +54,9 @@ class SystemClock:
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         return event.wait(max(0.0, seconds))
+
+    def cpu_seconds(self) -> float:
+        return time.process_time()
 
 
 def _database_reading() -> tuple[float, datetime, float]:

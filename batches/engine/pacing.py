@@ -130,6 +130,11 @@ def poll_limits(account: ProviderAccount) -> Limits:
     return Limits(interval_us=account.poll_interval_ms * 1000, burst=4)
 
 
+def is_unpaced(account: ProviderAccount) -> bool:
+    """Whether nothing of the account ever waits for a slot, but for a pause that the provider asks for."""
+    return submit_limits(account).unpaced and poll_limits(account).unpaced
+
+
 def reserve(
     account_id: int,
     lane: Lane,

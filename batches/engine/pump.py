@@ -33,6 +33,7 @@ from batches.engine import (
 from batches.engine.accounts import Providers
 from batches.engine.batchsizes import BatchSizes
 from batches.engine.blocks import Blocks
+from batches.engine.breadth import Breadth
 from batches.engine.changes import Change, FollowStep
 from batches.engine.claims import Claim
 from batches.engine.clock import Clock
@@ -102,6 +103,8 @@ class Pump:
         self._errands = Errands(self.conf, self._threads, poll_slots=self._poll_slots, clock=self.clock, rng=self.rng)
         self._outbox = Outbox(self.conf)
         self._outage = Outage(self.clock, self.rng)
+        self._breadth = Breadth(self.conf)
+        self._is_paced = True
         self._claim_due = partial(claims.claim_due, owner=self.owner, sizes=BatchSizes())
         self._claim_at = self._refresh_at = self._renew_at = self._busy_at = self.clock.now()
         self._ends_at = self._claim_at + timedelta(seconds=self.conf.pump_budget_seconds)
@@ -125,7 +128,9 @@ class Pump:
         return self.tally
 
     def _round(self) -> None:
-        self._take_results(self.clock.now())
+        now = self.clock.now()
+        self._threads.divide(self._breadth.look(now, self.clock.cpu_seconds(), is_paced=self._is_paced))
+        self._take_results(now)
         self._outage.attempt(
             self._flush_if_due,
             self._settle_probes,
@@ -183,6 +188,7 @@ class Pump:
         self._accounts |= readable
         self._known = [account.pk for account in self._accounts.values() if account.archived_at is None]
         self._threads.know(self._known)
+        self._is_paced = not all(pacing.is_unpaced(self._accounts[account_id]) for account_id in self._known)
         self._crowded = links.crowded(self._accounts, most=self.conf.fetch_backlog_most)
         self._errands.probe(self._accounts.values(), self.providers, now)
 

@@ -35,13 +35,13 @@ def room(account_id: int, taken: Mapping[int, int], known: Collection[int], *, m
 
 
 class Lines:
-    """One line of waiting steps for each account, before `most` threads that they share.
+    """One line of waiting steps for each account, before `most` threads that they share; that may change.
 
     Within a line the order holds; among the lines that may go on it goes round.
     """
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._lines: dict[int, deque[Step]] = {}  # whose turn is next comes first
         self._under_way: Counter[int] = Counter()
         self.known: Collection[int] = ()
@@ -71,4 +71,4 @@ class Lines:
         return 0 if account_id in self._lines else self._room(account_id)
 
     def _room(self, account_id: int) -> int:
-        return room(account_id, self._under_way, self.known, most=self._most, least=THREADS_LEAST)
+        return room(account_id, self._under_way, self.known, most=self.most, least=THREADS_LEAST)

@@ -9,8 +9,12 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from batches.conf import EngineConf
+from batches.engine import breadth
 from batches.engine.shares import Lines, Step
 from batches.engine.steps import Result
+
+#: A download waits for the disk too.
+FETCH_LEAST = 2
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +22,8 @@ log = logging.getLogger(__name__)
 class Pool:
     """So many threads, shared by accounts as `shares` says."""
 
-    def __init__(self, most: int, name: str) -> None:
+    def __init__(self, most: int, name: str, *, least: int = 1) -> None:
+        self._most, self._least = most, least
         self._executor = ThreadPoolExecutor(most, thread_name_prefix=name)
         self._lines = Lines(most)
         self._lock = threading.Lock()
@@ -36,6 +41,13 @@ class Pool:
     def know(self, account_ids: Collection[int]) -> None:
         with self._lock:
             self._lines.known = account_ids
+        self._begin()
+
+    def divide(self, divisor: int) -> None:
+        """Use that share of the threads, at least the least; what is under way goes on."""
+        used = breadth.width(self._most, divisor, least=self._least)
+        with self._lock:
+            self._lines.most = used
         self._begin()
 
     def shutdown(self) -> None:
@@ -77,8 +89,9 @@ class Threads:
         self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()
         self.submit = Pool(conf.submit_threads, "submit")
         self.poll = Pool(conf.poll_threads, "poll")
-        self.fetch = Pool(conf.fetch_threads, "fetch")
+        self.fetch = Pool(conf.fetch_threads, "fetch", least=FETCH_LEAST)
         self.prepare = Pool(conf.prepare_threads, "prepare")
+        self._divisor = 1
 
     def know(self, account_ids: Collection[int]) -> None:
         """Whose steps may come: of each pool a little is kept for those among them that have less than their least."""
@@ -99,6 +112,13 @@ class Threads:
 
         pool.submit(run, account_id)
         return True
+
+    def divide(self, divisor: int) -> None:
+        """Use only so much of the pools that wait for a provider (`breadth`)."""
+        if divisor != self._divisor:
+            self._divisor = divisor
+            for pool in (self.submit, self.poll, self.fetch):
+                pool.divide(divisor)
 
     def results(self) -> Iterator[Result]:
         """What has arrived since the last time."""

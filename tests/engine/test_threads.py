@@ -155,6 +155,33 @@ def test_one_account_alone_has_every_thread(threads: Threads, hanging: Hanging) 
     assert threads.submit.free(A) == 0
 
 
+def test_a_pool_that_is_divided_begins_no_more_than_that_until_it_is_whole_again(
+    threads: Threads, hanging: Hanging
+) -> None:
+    threads.know([A])
+    threads.divide(16)
+    for number in range(ENGINE.submit_threads):
+        threads.start(threads.submit, hanging.step(f"a{number}"), account_id=A)
+        threads.start(threads.fetch, hanging.step(f"f{number}"), account_id=A)
+    hanging.wait_for(1 + 2)
+    assert hanging.nothing_more_began()
+    assert threads.prepare.free(A) == ENGINE.prepare_threads, "what waits for no provider keeps its threads"
+    threads.divide(1)
+    hanging.wait_for(ENGINE.submit_threads - 1 + ENGINE.fetch_threads - 2)
+
+
+def test_steps_that_are_under_way_when_a_pool_is_divided_go_on_and_the_rest_follows(
+    threads: Threads, hanging: Hanging
+) -> None:
+    threads.know([A])
+    for number in range(2 * ENGINE.submit_threads):
+        threads.start(threads.submit, hanging.step(f"a{number}"), account_id=A)
+    hanging.wait_for(ENGINE.submit_threads)
+    threads.divide(16)
+    hanging.let_go.set()
+    hanging.wait_for(ENGINE.submit_threads)
+
+
 def test_as_many_as_are_said_to_be_free_begin_at_once(threads: Threads, hanging: Hanging) -> None:
     """A slot is taken for each, and would be lost if one had to wait for its thread."""
     threads.know([A, B, C])

@@ -54,6 +54,9 @@ class VirtualClock:
         with self._changed:
             return self._now
 
+    def cpu_seconds(self) -> float:
+        return 0.0  # nobody's work takes any time
+
     def wait(self, event: threading.Event, seconds: float) -> bool:
         with self._changed:
             if event.is_set() or seconds <= 0:

@@ -216,6 +216,9 @@ class ProcessClock:
     def now(self) -> datetime:
         return self._scheduler.now() + self._offset
 
+    def cpu_seconds(self) -> float:
+        return 0.0
+
     def wait(self, event: object, seconds: float) -> bool:
         if isinstance(event, Event):
             return self._scheduler.wait(event, seconds)

@@ -69,6 +69,9 @@ class Threads:
         for pool in (self.prepare, self.submit, self.poll, self.fetch):
             pool.know(account_ids)
 
+    def divide(self, divisor: int) -> None:
+        assert divisor == 1, "nobody is ever busy in virtual time"
+
     def start(self, pool: Any, step: Callable[[], Any], *, instead: Any = None, account_id: int = 0) -> bool:
         if self.halt.is_set():
             return False
