@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import signal
 import subprocess
@@ -281,7 +282,11 @@ def zygote_of(pid: int) -> int:
 def children_of(pid: int) -> list[int]:
     """Process ids of the children of all threads of a process."""
     threads = Path(f"/proc/{pid}/task").iterdir()
-    return [int(name) for thread in threads for name in (thread / "children").read_text().split()]
+    children: list[int] = []
+    for thread in threads:
+        with contextlib.suppress(FileNotFoundError):  # it has ended since it was listed
+            children += [int(name) for name in (thread / "children").read_text().split()]
+    return children
 
 
 def is_running(pid: int) -> bool:
