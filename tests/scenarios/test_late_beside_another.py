@@ -102,17 +102,17 @@ def test_a_late_success_is_told_at_once_and_fetched_when_the_one_under_way_ends_
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The provider's retention passes meanwhile as far as we assume: the watch outlasts the other submission."""
-    type(world.account).objects.update(deadline_seconds=3 * 3600)
+    type(world.account).objects.update(deadline_seconds=1500)
     answers: Iterator[Answer] = itertools.chain([UNBILLED, UNBILLED], itertools.repeat(Complete()))
     statuses_by_job(world, monkeypatch, pdf_1=answers, pdf_2=itertools.repeat(Word("processing")))
     world.hand_over("INV-1")
     world.run_until(lambda: len(world.provider.jobs) == 2)
     first = world.job("INV-1").submissions.filter(sequence=1)
     first.update(watch_until=world.clock.now() + timedelta(seconds=FIRST + 1))
-    watched_for(world, 2)
+    watched_for(world, 1 / 3)
     assert world.states() == {"INV-1": "accepted"}
     assert world.reasons("INV-1").count("finished_meanwhile") == 1
-    watched_for(world, 2)
+    watched_for(world, 1 / 3)
     assert world.states() == {"INV-1": "saved"}
     assert submissions(world) == [(1, "delivered", False), (2, "superseded", False)]
 
