@@ -7,9 +7,8 @@ INSTALLED := $(VENV)/.installed
 # Tests that measure a pace on a real stack have the machine for themselves; the others run two at a time.
 TOGETHER := -n 2 --dist loadfile -m "not alone"
 # What never meets the configured database, or brings its own, runs once, on the SQLite turn: adapters, sandbox, manifests,
-# stores, the simulator, the demonstration, the stack and the load test as commands, the pages in a browser, the words.
+# stores, the simulator, the demonstration, the pages in a browser, the words.
 ONCE := tests/providers tests/sandbox tests/manifests tests/storage tests/simulation tests/test_demo.py \
-	tests/test_commands_stack.py tests/test_loadtest.py \
 	tests/test_layering.py tests/test_docs.py tests/test_wording.py tests/test_filenames.py tests/web/test_browser.py
 TOGETHER_ON_POSTGRES := $(TOGETHER) $(addprefix --ignore=,$(ONCE))
 ALONE := -m alone

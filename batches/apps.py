@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.apps import AppConfig
 from django.db.backends.signals import connection_created
 
+from batches.sqlite_turns import take_turns
+
 
 class BatchesConfig(AppConfig):
     name = "batches"
@@ -12,9 +14,6 @@ class BatchesConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from batches import (
-            checks,  # noqa: F401 - importing registers them; they need the settings
-            sqlite_turns,
-        )
+        from batches import checks  # noqa: F401 - importing registers them; they need the settings
 
-        connection_created.connect(sqlite_turns.take_turns)
+        connection_created.connect(take_turns)

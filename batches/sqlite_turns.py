@@ -17,6 +17,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 BEGIN = "BEGIN IMMEDIATE"
 LOOK_SECONDS = 0.001
+#: What the driver waits where the settings say nothing.
+DRIVER_TIMEOUT = 5.0
 
 
 def take_turns(sender: object, connection: BaseDatabaseWrapper, **_signal: object) -> None:
@@ -29,7 +31,7 @@ def _begin_in_turn(execute: Callable[..., Any], sql: str, params: Any, many: boo
     if sql != BEGIN:
         return execute(sql, params, many, context)
     database: Any = context["connection"]
-    seconds = float(database.settings_dict["OPTIONS"].get("timeout", 5.0))
+    seconds = float(database.settings_dict["OPTIONS"].get("timeout", DRIVER_TIMEOUT))
     with database.wrap_database_errors:
         _wait_and_begin(database.connection, seconds)
     return None
@@ -47,6 +49,6 @@ def _wait_and_begin(raw: sqlite3.Connection, seconds: float) -> None:
                     raise
             else:
                 return
-            time.sleep(LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)  # real time, as in the wait of the driver that this stands for
     finally:
         raw.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")

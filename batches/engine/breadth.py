@@ -1,9 +1,9 @@
 """How many of its threads a pump uses: all, while they wait; few, while it is this process that they wait for.
 
 Threads are there to wait for a provider. Where that is near and answers at once, a step costs more of the interpreter
-than it waits, and then further threads only take its lock from one another (docs/decisions/0015).
-So a process that is busy most of the time halves what it uses, and doubles it again as soon as it has time to spare, as
-when calls begin to hang. Pure but for what it remembers.
+than it waits, and then further threads only take its lock from one another. So a process that is busy most of the time
+halves what it uses, and doubles it again as soon as it has time to spare, as when calls begin to hang. Measured in
+`docs/decisions/0015-few-threads-when-busy.md`. Pure but for what it remembers.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def look(path: str) -> dict[str, object]:
         if pages < 1:
             return {"pages": 0, "problem": "It has no pages."}
         for index in sorted({0, pages - 1}):
-            document.get_page_size(index)  # reads the page's dictionary; drawing instructions and fonts prove no more
+            document[index].get_size()
     except pypdfium2.PdfiumError as error:
         return {"pages": 0, "problem": f"Its pages cannot be read ({error})."}
     finally:

@@ -92,16 +92,11 @@ class Polls:
             due_at = min(due_at, told_at)
         if claim.job_id in self._patient:
             self._patient.discard(claim.job_id)
-            due_at = min(due_at, self._planned_since(claim) or due_at)
+            plan, known = self.plan(claim), claim.submission
+            if plan is not None and known is not None and known.accepted_at is not None:
+                due_at = min(due_at, _first_read_at(plan, known.accepted_at, self._rng))
         self._waiting[claim.job_id] = (due_at, claim)
         heapq.heappush(self._heap, (due_at, next(self._order), claim.job_id))
-
-    def _planned_since(self, claim: Claim) -> datetime | None:
-        """The first read of what was timed before the others' durations were known, and written after that."""
-        plan, known = self.plan(claim), claim.submission
-        if plan is None or known is None or known.accepted_at is None:
-            return None
-        return known.accepted_at + timedelta(seconds=plan.first_delay(self._rng))
 
     def wake(self, job_id: int, now: datetime) -> bool:
         """Something happened to it: read it now. False when it does not wait for a read here."""
@@ -276,7 +271,7 @@ class Polls:
                 continue  # the second look at a failure has its own time
             accepted_at = known.accepted_at
             due_at = self._waiting[claim.job_id][0]
-            planned = accepted_at + timedelta(seconds=plan.first_delay(self._rng))
+            planned = _first_read_at(plan, accepted_at, self._rng)
             if planned <= now:
                 elapsed = (now - accepted_at).total_seconds()
                 step = timedelta(seconds=plan.next_delay(elapsed, self._rng))
@@ -285,6 +280,10 @@ class Polls:
                 planned = min(planned, max(claim.deadline_at, now))
             if planned != due_at:
                 self.schedule(claim, planned)
+
+
+def _first_read_at(plan: PollPlan, accepted_at: datetime, rng: random.Random) -> datetime:
+    return accepted_at + timedelta(seconds=plan.first_delay(rng))
 
 
 def _has_moved(before: PollPlan | None, after: PollPlan | None) -> bool:

@@ -1,7 +1,7 @@
 """The pump: claims due jobs, runs their next step on threads, writes the outcomes together, until its time is up.
 
 It decides in which order things are done and hands each claim from one part to the next: what waits to be sent
-(`departures`), what waits to be read (`polls`), what waits to be written (`outbox`), what is done beside (`errands`).
+(`departures`), to be read (`polls`, `reads`) and to be written (`outbox`), and what is done beside (`errands`).
 Only the thread that runs `run` touches the database; steps run on pools and know only providers and the store.
 Nothing that matters is in memory alone: whatever a pump holds when it dies is claimed again when its leases end.
 """
@@ -32,8 +32,6 @@ from batches.engine import (
 )
 from batches.engine.accounts import Providers
 from batches.engine.batchsizes import BatchSizes
-from batches.engine.blocks import Blocks
-from batches.engine.breadth import Breadth
 from batches.engine.changes import Change, FollowStep
 from batches.engine.claims import Claim
 from batches.engine.clock import Clock
@@ -45,15 +43,13 @@ from batches.engine.outage import LOOK_SECONDS, Outage
 from batches.engine.outbox import Outbox
 from batches.engine.pdfcheck import PdfChecker
 from batches.engine.polls import Polls
+from batches.engine.reads import Reads
 from batches.engine.threads import Threads
 from batches.engine.wakeups import Wakeups
-from batches.models import AccountHealth, HoldReason, JobState, Lane, LearnedDeadline, ProviderAccount, PumpSlot
+from batches.models import AccountHealth, HoldReason, JobState, LearnedDeadline, ProviderAccount, PumpSlot
 from batches.storage import ArtifactStore
 
 log = logging.getLogger(__name__)
-
-#: Status reads that fall due this soon take their slots together.
-POLL_GATHER = timedelta(seconds=0.05)
 
 
 @dataclass
@@ -98,13 +94,11 @@ class Pump:
         self._held = Holdings(self.conf, self._threads)
         self._departures = Departures(self.conf, self._threads, self._held, store=self.store, clock=self.clock)
         self._polls = Polls(self.conf, self.rng)
-        self._poll_slots = Blocks(Lane.POLL, self.conf)
+        self._reads = Reads(self.conf, self._threads, self._held, self._polls, clock=self.clock)
         self._wakeups = Wakeups(self.conf)
-        self._errands = Errands(self.conf, self._threads, poll_slots=self._poll_slots, clock=self.clock, rng=self.rng)
+        self._errands = Errands(self.conf, self._threads, poll_slots=self._reads.slots, clock=self.clock, rng=self.rng)
         self._outbox = Outbox(self.conf)
         self._outage = Outage(self.clock, self.rng)
-        self._breadth = Breadth(self.conf)
-        self._is_paced = True
         self._claim_due = partial(claims.claim_due, owner=self.owner, sizes=BatchSizes())
         self._claim_at = self._refresh_at = self._renew_at = self._busy_at = self.clock.now()
         self._ends_at = self._claim_at + timedelta(seconds=self.conf.pump_budget_seconds)
@@ -129,7 +123,7 @@ class Pump:
 
     def _round(self) -> None:
         now = self.clock.now()
-        self._threads.divide(self._breadth.look(now, self.clock.cpu_seconds(), is_paced=self._is_paced))
+        self._threads.fit(now, self.clock.cpu_seconds())
         self._take_results(now)
         self._outage.attempt(
             self._flush_if_due,
@@ -139,7 +133,7 @@ class Pump:
             self._claim_if_due,
             self._learn,
             self._send_ready,
-            self._start_polls,
+            self._begin_reads,
             self._watch_late,
         )
 
@@ -156,8 +150,8 @@ class Pump:
         due = [self._claim_at, *self._departures.due(self._accounts, now)]
         if outbox_due_at := self._outbox.due_at():
             due.append(outbox_due_at)
-        if poll_at := self._polls.next_at():
-            due.append(poll_at - POLL_GATHER / 2)
+        if reads_due_at := self._reads.due_at():
+            due.append(reads_due_at)
         return max(0.001, min(LOOK_SECONDS, (min(due) - now).total_seconds()))
 
     # --- leases, accounts, claims ---
@@ -187,8 +181,8 @@ class Pump:
             self._accounts[account_id].hold_reason = HoldReason.AUTH
         self._accounts |= readable
         self._known = [account.pk for account in self._accounts.values() if account.archived_at is None]
-        self._threads.know(self._known)
-        self._is_paced = not all(pacing.is_unpaced(self._accounts[account_id]) for account_id in self._known)
+        is_paced = not all(pacing.is_unpaced(self._accounts[account_id]) for account_id in self._known)
+        self._threads.know(self._known, is_paced=is_paced)
         self._crowded = links.crowded(self._accounts, most=self.conf.fetch_backlog_most)
         self._errands.probe(self._accounts.values(), self.providers, now)
 
@@ -257,24 +251,8 @@ class Pump:
         self._errands.settle_watches(self._accounts, self._outbox.add_effect, now)
         self._errands.watch(self._accounts.values(), self.providers, now)
 
-    def _start_polls(self, now: datetime) -> None:
-        for account_id, waiting in self._polls.due(now + POLL_GATHER).items():
-            reads = [claim for claim in waiting if claim.state is JobState.ACCEPTED and self._held.is_free(claim)]
-            account = self._accounts.get(account_id)
-            if account is None or not reads:
-                continue
-            limits, provider = pacing.poll_limits(account), self.providers.of(account)
-            # A slot without a thread would be missed; without a pace there is none to miss.
-            most = len(reads) if limits.unpaced else min(len(reads), self._threads.poll.free(account_id))
-            reservation = self._poll_slots.take(account_id, limits, wanted=most, now=now)
-            for claim, slot in zip(reads, reservation.slots, strict=False):
-                self.tally.polls += 1
-                given = (claim, provider, slot, limits, self.clock, self._threads.halt)
-                self._held.begin(claim, self._threads.poll, steps.poll, *given)
-            for claim in reads[len(reservation.slots) : most]:
-                self._polls.schedule(claim, max(reservation.ask_again_at, now + timedelta(milliseconds=10)))
-            for claim in reads[most:]:
-                self._polls.schedule(claim, now + POLL_GATHER)  # the next round, which a free thread brings forward
+    def _begin_reads(self, now: datetime) -> None:
+        self.tally.polls += self._reads.begin(self._accounts, self.providers, now)
 
     def _fetch(self, claim: Claim) -> bool:
         given = (claim, self.providers.of(self._accounts[claim.account_id]), self.store, self.checker, self.clock)
@@ -364,7 +342,7 @@ class Pump:
                     self._go_on(change)
         if self._outbox.take_held_back():
             self._refresh_at = now
-            self._poll_slots.forget()
+            self._reads.slots.forget()
 
     def _look_at_saved(self) -> None:
         with mishaps.contained("the look for odd ones among what was saved"):

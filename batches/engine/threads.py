@@ -7,9 +7,11 @@ import queue
 import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 from batches.conf import EngineConf
 from batches.engine import breadth
+from batches.engine.breadth import Breadth
 from batches.engine.shares import Lines, Step
 from batches.engine.steps import Result
 
@@ -91,12 +93,22 @@ class Threads:
         self.poll = Pool(conf.poll_threads, "poll")
         self.fetch = Pool(conf.fetch_threads, "fetch", least=FETCH_LEAST)
         self.prepare = Pool(conf.prepare_threads, "prepare")
+        self._breadth = Breadth(conf)
         self._divisor = 1
+        self._is_paced = True
 
-    def know(self, account_ids: Collection[int]) -> None:
-        """Whose steps may come: of each pool a little is kept for those among them that have less than their least."""
+    def know(self, account_ids: Collection[int], *, is_paced: bool) -> None:
+        """Whose steps may come: of each pool a little is kept for those among them that have less than their least.
+
+        `is_paced`: some of them wait for slots on their threads, so that all threads are used.
+        """
+        self._is_paced = is_paced
         for pool in self._pools():
             pool.know(account_ids)
+
+    def fit(self, now: datetime, cpu_seconds: float) -> None:
+        """Use as many as are worth it, as busy as this process is: `cpu_seconds` is what it has used so far."""
+        self.divide(self._breadth.look(now, cpu_seconds, is_paced=self._is_paced))
 
     def start(self, pool: Pool, step: Callable[[], Result], *, account_id: int, instead: Result | None = None) -> bool:
         """Begin a step as soon as the account has a thread for it; false when the pump is ending.

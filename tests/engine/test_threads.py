@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import pytest
 
@@ -12,6 +13,7 @@ from batches.conf import ENGINE
 from batches.engine import shares, steps
 from batches.engine.shares import Lines
 from batches.engine.threads import Pool, Threads
+from tests.factories import NOW
 
 A, B, C = 1, 2, 3
 PATIENCE = 30.0
@@ -135,7 +137,7 @@ def test_another_accounts_steps_go_on_while_one_hangs_in_every_thread_that_it_ca
     which: int, threads: Threads, hanging: Hanging
 ) -> None:
     pool, most = pools(threads)[which]
-    threads.know([A, B])
+    threads.know([A, B], is_paced=False)
     for number in range(3 * most):
         threads.start(pool, hanging.step(f"a{number}"), account_id=A)
     hanging.wait_for(most - min(2, most // 2))
@@ -147,7 +149,7 @@ def test_another_accounts_steps_go_on_while_one_hangs_in_every_thread_that_it_ca
 
 
 def test_one_account_alone_has_every_thread(threads: Threads, hanging: Hanging) -> None:
-    threads.know([A])
+    threads.know([A], is_paced=False)
     assert threads.submit.free(A) == ENGINE.submit_threads
     for number in range(ENGINE.submit_threads):
         threads.start(threads.submit, hanging.step(f"a{number}"), account_id=A)
@@ -158,7 +160,7 @@ def test_one_account_alone_has_every_thread(threads: Threads, hanging: Hanging) 
 def test_a_pool_that_is_divided_begins_no_more_than_that_until_it_is_whole_again(
     threads: Threads, hanging: Hanging
 ) -> None:
-    threads.know([A])
+    threads.know([A], is_paced=False)
     threads.divide(16)
     for number in range(ENGINE.submit_threads):
         threads.start(threads.submit, hanging.step(f"a{number}"), account_id=A)
@@ -170,10 +172,20 @@ def test_a_pool_that_is_divided_begins_no_more_than_that_until_it_is_whole_again
     hanging.wait_for(ENGINE.submit_threads - 1 + ENGINE.fetch_threads - 2)
 
 
+def test_threads_are_fitted_to_how_busy_the_process_is_unless_somebody_has_a_pace(threads: Threads) -> None:
+    threads.know([A], is_paced=False)
+    for look in range(9):
+        threads.fit(NOW + timedelta(seconds=look), float(look))  # it was busy all the time
+    assert (threads.submit.free(A), threads.poll.free(A), threads.fetch.free(A)) == (1, 1, 2)
+    threads.know([A], is_paced=True)
+    threads.fit(NOW + timedelta(seconds=9), 9.0)
+    assert threads.submit.free(A) == ENGINE.submit_threads
+
+
 def test_steps_that_are_under_way_when_a_pool_is_divided_go_on_and_the_rest_follows(
     threads: Threads, hanging: Hanging
 ) -> None:
-    threads.know([A])
+    threads.know([A], is_paced=False)
     for number in range(2 * ENGINE.submit_threads):
         threads.start(threads.submit, hanging.step(f"a{number}"), account_id=A)
     hanging.wait_for(ENGINE.submit_threads)
@@ -184,7 +196,7 @@ def test_steps_that_are_under_way_when_a_pool_is_divided_go_on_and_the_rest_foll
 
 def test_as_many_as_are_said_to_be_free_begin_at_once(threads: Threads, hanging: Hanging) -> None:
     """A slot is taken for each, and would be lost if one had to wait for its thread."""
-    threads.know([A, B, C])
+    threads.know([A, B, C], is_paced=False)
     for account_id in (A, B, C):
         free = threads.submit.free(account_id)
         assert free > 0
@@ -194,18 +206,18 @@ def test_as_many_as_are_said_to_be_free_begin_at_once(threads: Threads, hanging:
 
 
 def test_an_account_that_is_no_longer_known_makes_room_at_once(threads: Threads, hanging: Hanging) -> None:
-    threads.know([A, B])
+    threads.know([A, B], is_paced=False)
     for number in range(ENGINE.fetch_threads):
         threads.start(threads.fetch, hanging.step(f"a{number}"), account_id=A)
     hanging.wait_for(ENGINE.fetch_threads - 2)
     assert hanging.nothing_more_began()
-    threads.know([A])
+    threads.know([A], is_paced=False)
     hanging.wait_for(2)
 
 
 def test_what_waits_when_the_pump_ends_is_told_instead_and_in_its_order(hanging: Hanging) -> None:
     threads = Threads(replace(ENGINE, submit_threads=1))
-    threads.know([A])
+    threads.know([A], is_paced=False)
     threads.start(threads.submit, hanging.step("begun"), instead=named("never"), account_id=A)
     hanging.wait_for(1)
     threads.start(threads.submit, lambda: named("a"), instead=named("instead of a"), account_id=A)
@@ -223,7 +235,7 @@ def test_a_step_that_breaks_takes_no_thread_with_it(caplog: pytest.LogCaptureFix
 
     one = Threads(replace(ENGINE, poll_threads=1))
     try:
-        one.know([A])
+        one.know([A], is_paced=False)
         one.start(one.poll, breaks, account_id=A)
         one.start(one.poll, lambda: named("next"), account_id=A)
         assert next_name(one) == "next"

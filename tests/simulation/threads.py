@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -65,12 +66,12 @@ class Threads:
         self.fetch: Any = Pool(scheduler, process, conf.fetch_threads)
         self.prepare: Any = Pool(scheduler, process, conf.prepare_threads)
 
-    def know(self, account_ids: Collection[int]) -> None:
+    def know(self, account_ids: Collection[int], *, is_paced: bool) -> None:
         for pool in (self.prepare, self.submit, self.poll, self.fetch):
             pool.know(account_ids)
 
-    def divide(self, divisor: int) -> None:
-        assert divisor == 1, "nobody is ever busy in virtual time"
+    def fit(self, now: datetime, cpu_seconds: float) -> None:
+        assert cpu_seconds == 0, "nobody is ever busy in virtual time"
 
     def start(self, pool: Any, step: Callable[[], Any], *, instead: Any = None, account_id: int = 0) -> bool:
         if self.halt.is_set():
