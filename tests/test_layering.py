@@ -23,6 +23,7 @@ READERS = frozenset(
         "filenames",
         "listings",
         "results",
+        "rights",
         "selectors",
         "sentences",
         "timelines",

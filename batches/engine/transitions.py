@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db import transaction
 
-from batches.engine import bulk
+from batches.engine import bulk, causes
 from batches.engine.errors import IllegalTransition, StaleClaim
 from batches.models import FAILED_STATES, Job, JobEvent, JobState
 
@@ -124,8 +124,11 @@ def _row(moving: Move, to_state: JobState, now: datetime) -> dict[str, Any]:
         "state_changed_at": now,
     }
     if to_state not in FAILED_STATES:
-        row |= {"failure_class": "", "failure_code": "", "failure_words": ""}
+        row |= {"failure_class": "", "failure_code": "", "failure_words": "", "failure_cause": ""}
     row |= moving.fields
+    if to_state in FAILED_STATES:
+        failure = (str(row.get(name, "")) for name in ("failure_class", "failure_code", "failure_words"))
+        row["failure_cause"] = causes.fingerprint(*failure)
     return row
 
 

@@ -41,6 +41,7 @@ from batches.models.jobs import (
 )
 from batches.models.objects import FindingKind, StoreFinding, StoreSweep, SweepKind
 from batches.models.pumps import PumpSlot
+from batches.models.repairs import BulkAction, BulkActionItem, ItemResult, Verb
 from batches.models.workspaces import Membership, Role, Workspace
 
 __all__ = [
@@ -58,6 +59,8 @@ __all__ = [
     "AuditEntry",
     "Batch",
     "BatchItem",
+    "BulkAction",
+    "BulkActionItem",
     "ConflictPolicy",
     "Document",
     "DocumentVersion",
@@ -69,6 +72,7 @@ __all__ = [
     "FindingKind",
     "HoldNote",
     "HoldReason",
+    "ItemResult",
     "Job",
     "JobEvent",
     "JobState",
@@ -87,6 +91,7 @@ __all__ = [
     "SubmissionOutcome",
     "SweepKind",
     "UnreadableSecret",
+    "Verb",
     "WebhookEvent",
     "WebhookOutcome",
     "Workspace",

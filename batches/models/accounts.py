@@ -105,6 +105,11 @@ class ProviderAccount(models.Model):
     api_key = EncryptedTextField(blank=True, default="")
     webhook_secret = EncryptedTextField(blank=True, default="")
     webhook_secret_previous = EncryptedTextField(blank=True, default="", help_text="Still accepted while rotating.")
+    webhook_id = models.CharField(
+        max_length=200, blank=True, default="", help_text="The provider's name for our address, once registered there."
+    )
+    webhook_url = models.CharField(max_length=300, blank=True, default="", help_text="The address that is registered.")
+    webhook_registered_at = models.DateTimeField(null=True, blank=True)
     download_hosts = models.JSONField(
         default=list,
         blank=True,

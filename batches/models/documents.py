@@ -22,9 +22,29 @@ class Document(models.Model):
     is_final = models.BooleanField(
         default=False, help_text="Was handed out: a new version needs a permission of its own."
     )
+    source_sha256 = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        help_text="Digest of the input that was last offered and not taken: while set, its PDF is stale.",
+    )
+    source_seen_at = models.DateTimeField(null=True, blank=True, help_text="When that input was offered.")
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
+        permissions = [
+            ("check_again_document", "Can check documents again (free)"),
+            ("fetch_again_document", "Can fetch documents again (free)"),
+            ("retry_document", "Can retry documents (bills 0 or 1)"),
+            ("regenerate_document", "Can regenerate documents (bills 1)"),
+            ("reconcile_document", "Can reconcile documents (free)"),
+            ("adopt_document", "Can adopt a provider job for a document (free)"),
+            ("cancel_document", "Can cancel documents (free)"),
+            ("dismiss_document", "Can dismiss failed documents (free)"),
+            ("reopen_document", "Can reopen dismissed or cancelled documents"),
+            ("finalise_document", "Can mark documents final, and take the mark off"),
+            ("regenerate_final_document", "Can regenerate final documents (bills 1)"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["public_id"], name="document_public_id_unique"),
             models.UniqueConstraint(

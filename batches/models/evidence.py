@@ -57,6 +57,7 @@ class AlertKind(models.TextChoices):
     STORE = "store", "Store trouble"
     LINKS_AGEING = "links_ageing", "Downloads are late"
     BATCH_STOPPED = "batch_stopped", "Batch stopped itself"
+    WEBHOOKS_SILENT = "webhooks_silent", "Webhooks do not come"
     DURATIONS = "durations", "Durations not recorded"
     INTERNAL = "internal", "Internal error"
 
@@ -100,7 +101,11 @@ class AuditEntry(models.Model):
 
     class Meta:
         verbose_name_plural = "audit entries"
-        indexes = [models.Index(fields=["-at", "-id"], name="audit_list")]
+        indexes = [
+            models.Index(fields=["-at", "-id"], name="audit_list"),
+            models.Index(fields=["workspace", "-at", "-id"], name="audit_of_workspace"),
+            models.Index(fields=["subject", "-id"], name="audit_of_subject"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.actor_words} {self.action} {self.subject}"

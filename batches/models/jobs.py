@@ -74,6 +74,12 @@ class Job(models.Model):
     failure_class = models.CharField(max_length=30, choices=FailureClass.choices, blank=True, default="")
     failure_code = models.CharField(max_length=100, blank=True, default="", help_text="The provider's own code.")
     failure_words = models.TextField(blank=True, default="")
+    failure_cause = models.CharField(
+        max_length=16,
+        blank=True,
+        default="",
+        help_text="Digest of class, code and normalised words: jobs that failed alike share it (engine/causes.py).",
+    )
     due_at = models.DateTimeField(default=timezone.now)
     put_off_until = models.DateTimeField(
         null=True,
@@ -195,7 +201,12 @@ class Submission(models.Model):
     outcome = models.CharField(max_length=20, choices=SubmissionOutcome.choices, default=SubmissionOutcome.OPEN)
     closed_at = models.DateTimeField(null=True, blank=True)
     failed_at = models.DateTimeField(
-        null=True, blank=True, help_text="When the provider first said that its job had failed."
+        null=True, blank=True, help_text="When the provider first said that its job had failed and was not billed."
+    )
+    failed_again_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="When it said so once more, a longest wait later: nothing was billed, by all that can be known.",
     )
     watch_at = models.DateTimeField(
         null=True, blank=True, help_text="Next slow status read, of a job that nobody waits for any more."
@@ -248,6 +259,8 @@ class ExchangeKind(models.TextChoices):
     POLL = "poll", "Status read"
     DOWNLOAD = "download", "Download"
     DELETE = "delete", "Deletion"
+    LOOK_UP = "look_up", "Look-up"
+    WEBHOOK = "webhook", "Webhook setting"
     ACCOUNT = "account", "Account check"
 
 

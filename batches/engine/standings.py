@@ -1,0 +1,58 @@
+"""How items stand, as far as verbs ask: read in one query for a slice of them, never one by one."""
+
+from __future__ import annotations
+
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+
+from batches.engine.verbs import Standing
+from batches.models import NOTHING_THERE, BatchItem, JobState, Submission, SubmissionOutcome
+
+#: Of submissions: read as failed and not billed, twice, a longest wait apart.
+PROVEN_UNBILLED = Q(outcome=SubmissionOutcome.RENDER_FAILED, failed_again_at__isnull=False)
+
+
+def of_items(items: QuerySet[BatchItem]) -> dict[int, Standing]:
+    """The standing of each item, by primary key."""
+    of_job = Submission.objects.filter(job=OuterRef("version__job"))
+    open_in_doubt = of_job.filter(outcome=SubmissionOutcome.OPEN, in_doubt=True, provider_job_id=None)
+    rows = items.order_by().annotate(
+        has_id=Exists(of_job.filter(provider_job_id__isnull=False)),
+        may_bill=Exists(of_job.exclude(NOTHING_THERE).exclude(PROVEN_UNBILLED)),
+        is_in_doubt=Exists(open_in_doubt),
+        resend_until=Subquery(open_in_doubt.values("resend_until")[:1]),
+        current_version=F("document__current_version"),
+    )
+    return {
+        row["pk"]: Standing(
+            state=JobState(row["version__job__state"]),
+            failure_class=row["version__job__failure_class"],
+            failure_code=row["version__job__failure_code"],
+            is_cancelled=row["cancelled_at"] is not None,
+            batch_is_cancelled=row["batch__cancelled_at"] is not None,
+            is_dismissed=row["dismissed_at"] is not None,
+            is_current=row["current_version"] == row["version"],
+            is_final=row["document__is_final"],
+            has_id=row["has_id"],
+            in_doubt=row["is_in_doubt"],
+            may_bill=row["may_bill"],
+            resend_until=row["resend_until"],
+            version_number=row["version__number"],
+        )
+        for row in rows.values(
+            "pk",
+            "version",
+            "version__number",
+            "version__job__state",
+            "version__job__failure_class",
+            "version__job__failure_code",
+            "cancelled_at",
+            "batch__cancelled_at",
+            "dismissed_at",
+            "current_version",
+            "document__is_final",
+            "has_id",
+            "is_in_doubt",
+            "may_bill",
+            "resend_until",
+        )
+    }

@@ -1,0 +1,277 @@
+"""What each verb may do to what, and what that may bill: one table, pure. `repairs.py` does what is allowed here.
+
+Only Regenerate, or a Retry after a submission that is proven unbilled, ever makes a second provider job of a document.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from batches.engine import retries
+from batches.models import FAILED_STATES, FailureClass, JobState, Verb
+
+
+class Price(enum.Enum):
+    """What a verb may cost, in renders; the words are the same on every face."""
+
+    FREE = "free"
+    MAYBE = "bills 0 or 1"
+    ONE = "bills 1"
+
+    @property
+    def renders_most(self) -> int:
+        return 0 if self is Price.FREE else 1
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One item with its document, version, job and submissions, as they stood when they were read (`standings.py`).
+
+    `has_id`: the provider named a job for one of its submissions. `in_doubt`: its open submission may have arrived, and
+    no job was named. `may_bill`: some submission may exist at the provider, and is not proven to have ended unbilled.
+    """
+
+    state: JobState
+    failure_class: str = ""
+    failure_code: str = ""
+    is_cancelled: bool = False
+    batch_is_cancelled: bool = False
+    is_dismissed: bool = False
+    is_current: bool = True
+    is_final: bool = False
+    has_id: bool = False
+    in_doubt: bool = False
+    may_bill: bool = False
+    resend_until: datetime | None = None
+    version_number: int = 1
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for besides the verb: another input than the version's own, and the right to final documents."""
+
+    has_new_input: bool = False
+    may_regenerate_final: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Allowed for a price, or refused with a sentence. `to_confirm` is what a person has to know and accept first."""
+
+    price: Price | None
+    words: str = ""
+    to_confirm: str = ""
+
+    @property
+    def allowed(self) -> bool:
+        return self.price is not None
+
+    @property
+    def renders_most(self) -> int:
+        return self.price.renders_most if self.price else 0
+
+
+FREE, MAYBE, ONE = Answer(Price.FREE), Answer(Price.MAYBE), Answer(Price.ONE)
+#: What a verb costs at most, where nothing is known yet of what it is applied to.
+PRICES: Mapping[Verb, Price] = {
+    Verb.CHECK_AGAIN: Price.FREE,
+    Verb.FETCH_AGAIN: Price.FREE,
+    Verb.RETRY: Price.MAYBE,
+    Verb.REGENERATE: Price.ONE,
+    Verb.RECONCILE: Price.FREE,
+    Verb.CANCEL: Price.FREE,
+    Verb.DISMISS: Price.FREE,
+    Verb.REOPEN: Price.MAYBE,
+}
+#: A reason is asked for where something may be billed, or is given up.
+NEEDS_REASON = frozenset({Verb.REGENERATE, Verb.RETRY, Verb.DISMISS, Verb.CANCEL})
+
+_CANCELLED_ITEM = "It is cancelled in this batch; reopen it first."
+_BY_STATE: Mapping[JobState, str] = {
+    JobState.PENDING: "It waits for its turn, and is sent by itself.",
+    JobState.SUBMITTING: "It is being sent.",
+    JobState.ACCEPTED: "The provider has accepted it; it is read until it ends.",
+    JobState.RENDERED: "It is finished at the provider, and is being fetched.",
+    JobState.SAVED: "It is saved.",
+    JobState.CANCELLED: "It was cancelled before it was sent; reopen it.",
+}
+
+
+def answer(verb: Verb, standing: Standing, *, now: datetime, asked: Asked | None = None) -> Answer:
+    """Whether the verb may be applied to what stands so, for which price; else why not and what to do instead."""
+    return _RULES[verb](standing, now, asked or Asked())
+
+
+def offered(standing: Standing, *, now: datetime, asked: Asked | None = None) -> dict[Verb, Answer]:
+    """The verbs that are allowed, in the order of the enumeration."""
+    answers = {verb: answer(verb, standing, now=now, asked=asked) for verb in Verb}
+    return {verb: found for verb, found in answers.items() if found.allowed}
+
+
+def _refused(words: str) -> Answer:
+    return Answer(None, words)
+
+
+def _check_again(standing: Standing, _now: datetime, _asked: Asked) -> Answer:
+    if standing.is_cancelled:
+        return _refused(_CANCELLED_ITEM)
+    match standing.state:
+        case JobState.ACCEPTED:
+            return FREE
+        case JobState.PENDING | JobState.SUBMITTING:
+            return _refused("It has not been accepted yet, so there is nothing to ask about.")
+        case JobState.EXPIRED if standing.has_id:
+            return _refused("The provider has said that it is finished; Fetch again asks for a fresh link.")
+        case JobState.UNKNOWN if not standing.has_id:
+            return _refused("No provider job id is known, so nothing can be asked; reconcile it.")
+        case state if state in FAILED_STATES:
+            return FREE if standing.has_id else _refused("It never had a provider job id, so nothing can be asked.")
+    return _refused(_BY_STATE[standing.state])
+
+
+def _fetch_again(standing: Standing, _now: datetime, _asked: Asked) -> Answer:
+    if standing.is_cancelled:
+        return _refused(_CANCELLED_ITEM)
+    match standing.state:
+        case JobState.RENDERED:
+            return FREE
+        case JobState.EXPIRED:
+            return FREE if standing.has_id else _refused("No provider job id is known, so nothing can be fetched.")
+        case JobState.FAILED if standing.failure_class == FailureClass.BAD_OUTPUT and standing.has_id:
+            return FREE
+        case JobState.SAVED:
+            return _refused("It is saved, and its file is in our store.")
+        case JobState.ACCEPTED | JobState.DEADLINE_EXCEEDED:
+            return _refused("The provider has not said that it is finished; Check again asks.")
+        case JobState.FAILED | JobState.UNKNOWN:
+            return _refused("There is no finished file of it at the provider, by all that is known.")
+    return _refused(_BY_STATE[standing.state])
+
+
+def _retry(standing: Standing, now: datetime, _asked: Asked) -> Answer:
+    if standing.is_cancelled:
+        return _refused(_CANCELLED_ITEM)
+    match standing.state:
+        case JobState.FAILED:
+            return _retry_failed(standing)
+        case JobState.UNKNOWN:
+            return _retry_unknown(standing, now)
+        case JobState.DEADLINE_EXCEEDED:
+            return _refused(
+                "The provider accepted it and may have billed it. Check again is free; Regenerate bills once more."
+            )
+        case JobState.EXPIRED:
+            return _refused(
+                "The provider rendered it, so it is billed already. Fetch again is free; Regenerate bills once more."
+            )
+    return _refused(_BY_STATE[standing.state])
+
+
+def _retry_failed(standing: Standing) -> Answer:
+    match standing.failure_class:
+        case FailureClass.INVALID_INPUT:
+            return _refused("The provider refuses this content as it is. Correct it, and regenerate.")
+        case FailureClass.BAD_OUTPUT:
+            return _refused(
+                "The provider delivered a file, so it is billed already. Fetch again is free; Regenerate bills once "
+                "more."
+            )
+        case FailureClass.RENDER_FAILED if standing.may_bill:
+            return _refused(
+                "That it was not billed has to be read from the provider twice. Check again (free), some time apart; "
+                "Regenerate bills 1."
+            )
+    if standing.may_bill:
+        return _refused("An earlier submission of it may have been billed. Check again (free), or reconcile it.")
+    return MAYBE
+
+
+def _retry_unknown(standing: Standing, now: datetime) -> Answer:
+    if standing.failure_class == FailureClass.IDEMPOTENCY_CONFLICT:
+        return _refused("The provider knows its key with other content; nothing is sent under it. Reconcile it.")
+    if standing.in_doubt and retries.may_resend(standing.resend_until, now):
+        return MAYBE
+    return _refused(
+        "The provider may no longer recognise a repeat of it, so sending it could bill a second time. Reconcile it."
+    )
+
+
+def _regenerate(standing: Standing, _now: datetime, asked: Asked) -> Answer:
+    if standing.is_cancelled:
+        return _refused(_CANCELLED_ITEM)
+    if not standing.is_current:
+        return _refused("A newer version of the document exists; regenerate that one.")
+    if standing.is_final and not asked.may_regenerate_final:
+        return _refused("It is marked final; whoever has the right to may regenerate it, or take the mark off.")
+    match standing.state:
+        case JobState.PENDING if not asked.has_new_input:
+            return _refused("It has not been sent yet, and is rendered as it is; give other content to replace it.")
+        case JobState.CANCELLED if not asked.has_new_input:
+            return _refused("It was cancelled before it was sent; reopen it, or give other content.")
+    if standing.may_bill or standing.state in (JobState.SUBMITTING, JobState.UNKNOWN):
+        unfinished = standing.state not in (JobState.SAVED, JobState.EXPIRED)
+        words = f"Version {standing.version_number} may also bill." if unfinished else ""
+        return Answer(Price.ONE, to_confirm=words)
+    return ONE
+
+
+def _reconcile(standing: Standing, _now: datetime, _asked: Asked) -> Answer:
+    if standing.is_cancelled:
+        return _refused(_CANCELLED_ITEM)
+    if standing.state in (JobState.UNKNOWN, JobState.DEADLINE_EXCEEDED, JobState.EXPIRED):
+        return FREE
+    if standing.state is JobState.FAILED:
+        return (
+            FREE if standing.may_bill else _refused("Nothing about it is uncertain: nothing of it is at the provider.")
+        )
+    return _refused(_BY_STATE[standing.state])
+
+
+def _cancel(standing: Standing, _now: datetime, _asked: Asked) -> Answer:
+    if standing.is_cancelled:
+        return _refused("It is cancelled already.")
+    match standing.state:
+        case JobState.PENDING:
+            return FREE
+        case JobState.SUBMITTING:
+            return Answer(
+                Price.FREE,
+                to_confirm="It may already be accepted. That is resolved first; what the provider has is saved.",
+            )
+        case JobState.ACCEPTED | JobState.RENDERED:
+            return _refused("The provider has it already, so it is billed; it is saved.")
+        case JobState.SAVED | JobState.CANCELLED:
+            return _refused(_BY_STATE[standing.state])
+    return _refused("It has failed, so nothing is sent by itself; dismiss it, if it needs nobody any more.")
+
+
+def _dismiss(standing: Standing, _now: datetime, _asked: Asked) -> Answer:
+    if standing.is_cancelled or standing.state not in FAILED_STATES:
+        return _refused("Only a failed document can be dismissed.")
+    return _refused("It is dismissed already.") if standing.is_dismissed else FREE
+
+
+def _reopen(standing: Standing, _now: datetime, _asked: Asked) -> Answer:
+    if standing.is_cancelled or standing.state is JobState.CANCELLED:
+        if standing.batch_is_cancelled:
+            return _refused("The whole batch was cancelled, for good; hand its file over again.")
+        if not standing.is_current:
+            return _refused("A newer version of the document exists, and is rendered instead.")
+        is_unsent = standing.state in (JobState.CANCELLED, JobState.PENDING)
+        return MAYBE if is_unsent else FREE
+    return FREE if standing.is_dismissed else _refused("It is neither dismissed nor cancelled.")
+
+
+_RULES: Mapping[Verb, Callable[[Standing, datetime, Asked], Answer]] = {
+    Verb.CHECK_AGAIN: _check_again,
+    Verb.FETCH_AGAIN: _fetch_again,
+    Verb.RETRY: _retry,
+    Verb.REGENERATE: _regenerate,
+    Verb.RECONCILE: _reconcile,
+    Verb.CANCEL: _cancel,
+    Verb.DISMISS: _dismiss,
+    Verb.REOPEN: _reopen,
+}

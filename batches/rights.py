@@ -1,0 +1,46 @@
+"""Who may apply which verb where: a role's table, and Django permissions beside it. Every face asks here first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from django.contrib.auth.models import AnonymousUser
+
+from batches.models import Membership, Role, Verb, Workspace
+from batches.selectors import Person
+
+#: Rights that are no verb of their own.
+ADOPT = "adopt"
+FINALISE = "finalise"
+REGENERATE_FINAL = "regenerate_final"
+
+_FREE = frozenset({Verb.CHECK_AGAIN, Verb.FETCH_AGAIN, Verb.RECONCILE, Verb.DISMISS, Verb.REOPEN, Verb.CANCEL})
+_OPERATOR: frozenset[str] = frozenset({*_FREE, Verb.RETRY})
+_MANAGER: frozenset[str] = _OPERATOR | {Verb.REGENERATE, ADOPT, FINALISE}
+#: What a role may do in its workspace, beside seeing it. A permission of Django, `batches.<right>_document`, held by
+#: the person or one of their groups, adds to it in every workspace that they are a member of.
+ROLE_RIGHTS: Mapping[Role, frozenset[str]] = {
+    Role.VIEWER: frozenset(),
+    Role.OPERATOR: _OPERATOR,
+    Role.MANAGER: _MANAGER,
+    Role.ADMIN: _MANAGER | {REGENERATE_FINAL},
+}
+#: Every right there is.
+RIGHTS: tuple[str, ...] = (*Verb.values, ADOPT, FINALISE, REGENERATE_FINAL)
+
+
+def rights(person: Person, workspace: Workspace) -> frozenset[str]:
+    """The rights of a person in a workspace: none where they are no member of it, or it is archived."""
+    if isinstance(person, AnonymousUser) or not person.is_active or workspace.archived_at is not None:
+        return frozenset()
+    if person.is_superuser:
+        return frozenset(RIGHTS)
+    role = Membership.objects.filter(workspace=workspace, user=person).values_list("role", flat=True).first()
+    if role is None:
+        return frozenset()
+    given = {right for right in RIGHTS if person.has_perm(f"batches.{right}_document")}
+    return ROLE_RIGHTS[Role(role)] | given
+
+
+def may(person: Person, right: str, workspace: Workspace) -> bool:
+    return right in rights(person, workspace)
