@@ -1,0 +1,48 @@
+"""What a face hands to the engine when a person applies a verb, and what comes back of each item."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from batches.engine.audit import By
+from batches.models import ItemResult
+
+
+@dataclass(frozen=True)
+class NewInput:
+    """Other content for a document: `text` is HTML, Markdown or a URL, by `kind` (`models.SourceKind`)."""
+
+    kind: str
+    text: str = field(repr=False)
+    filename: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Order:
+    """Who wants it, why, and what they have accepted. Rights were checked by the face that made it.
+
+    `is_confirmed`: they were shown `Answer.to_confirm` and went on. `inputs` are new contents by item, for Regenerate.
+    `is_audited` is false where a bulk action keeps the record of its items itself.
+    """
+
+    by: By
+    reason: str = ""
+    is_confirmed: bool = False
+    may_regenerate_final: bool = False
+    inputs: Mapping[int, NewInput] = field(default_factory=dict)
+    is_audited: bool = True
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one item: done, skipped with the reason, or failed through a fault of ours."""
+
+    result: ItemResult
+    words: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        return self.result is ItemResult.DONE
