@@ -5,6 +5,8 @@ Threads, since a request waits for the database or streams a file far more than 
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +29,32 @@ if Path("/dev/shm").is_dir():  # noqa: S108 - gunicorn's own heartbeat files; on
 
 #: A client that sends or takes nothing for this long gives its thread back. gunicorn's threads know no such limit.
 SILENT_SECONDS = 30
+#: So long may the whole body of a webhook take, which comes from strangers and is small: byte by byte, silence ends it
+#: never.
+WEBHOOK_SECONDS = 30
 
 
 def pre_request(worker: Any, request: Any) -> None:
     """A body that never comes must not hold a thread for ever. A proxy that buffers is still the better gate."""
-    sock = getattr(request.unreader, "sock", None)
-    if sock is not None:
-        sock.settimeout(SILENT_SECONDS)
+    unreader = request.unreader
+    sock = getattr(unreader, "sock", None)
+    if sock is None:
+        return
+    sock.settimeout(SILENT_SECONDS)
+    vars(unreader).pop("chunk", None)  # of the request before on this connection
+    if request.path.startswith("/webhooks/"):
+        unreader.chunk = _bounded(unreader.chunk, sock, ends_at=time.monotonic() + WEBHOOK_SECONDS)
+
+
+def _bounded(read: Callable[..., bytes], sock: Any, *, ends_at: float) -> Callable[..., bytes]:
+    def chunk(*given: Any) -> bytes:
+        left = ends_at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the body took too long")
+        sock.settimeout(min(SILENT_SECONDS, left))
+        return read(*given)
+
+    return chunk
 
 
 def post_fork(server: Any, worker: Any) -> None:

@@ -25,6 +25,7 @@ from batches.models import (
     Job,
     JobState,
     ProviderAccount,
+    Submission,
     WebhookEvent,
 )
 
@@ -42,6 +43,24 @@ def was_announced(account_id: int, topup_events: Collection[str], *, held_at: da
             account_id=account_id, type__in=list(topup_events), received_at__gt=held_at
         ).exists()
     )
+
+
+def heed_topup(account_id: int, *, now: datetime) -> bool:
+    """The provider told of a top-up: have an account that is held for credit looked at now. True when one is."""
+    held = ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.HELD, hold_reason=HoldReason.CREDIT)
+    return bool(held.update(probe_at=now))
+
+
+def heed_shortage(account_id: int, *, told_at: datetime) -> bool:
+    """The provider told that money is short: let the next submission go alone and its answer decide.
+
+    The event may be old or wrong, so it holds nobody: a 402 does that, as ever, and an acceptance ends the trial at the
+    price of one submission's time. One that was accepted after the event was signed has disproved it already.
+    """
+    if Submission.objects.filter(account_id=account_id, accepted_at__gt=told_at).exists():
+        return False
+    account = ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.OPEN, on_probation=False)
+    return bool(account.update(on_probation=True, probe_at=None, balance_seen=None))
 
 
 def note_balance(account_id: int, balance: Decimal | None, *, now: datetime) -> None:

@@ -1,25 +1,31 @@
 """Receiving webhooks: proven over their raw bytes, stored, and only then answered. What they say is never believed.
 
 The provider's adapter knows how a delivery is proven and where it names a job; what follows from it is `wakeups.py`.
+Rows are never deleted here: the same bytes must be known for at least 30 days, longer than any provider tries again.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 
-from batches.engine import wakeups
+from batches import queue
+from batches.engine import credit, mishaps, wakeups
 from batches.engine.accounts import provider_config
 from batches.engine.wakeups import Event
-from batches.models import ProviderAccount, UnreadableSecret, WebhookEvent
-from batches.providers import make_provider
-from batches.providers.base import SignatureRefused
+from batches.models import ProviderAccount, Submission, UnreadableSecret, WebhookEvent, WebhookOutcome
+from batches.providers import make_provider, redaction
+from batches.providers.base import Capabilities, ProviderConfig, ProviderEvent, SignatureRefused
 from batches.providers.errors import ProviderError
 
 #: The largest body that is taken. Events are notices of a few hundred bytes; this leaves room for a vendor's growth.
 BODY_BYTES_MOST = 256 * 1024
 KEPT_HEADERS = ("content-type", "user-agent")
+#: How long an unmatched event is read again for another job's id in it. Polling has long found the job by then.
+OTHERS_FOR = timedelta(days=1)
+SECRETS = ("api_key", "webhook_secret", "webhook_secret_previous")
 
 
 class Refused(Exception):
@@ -65,26 +71,97 @@ def receive(account: ProviderAccount, headers: Mapping[str, str], body: bytes, *
     finally:
         provider.close()
     digest = hashlib.sha256(body).hexdigest()
-    keys = [digest if not index else f"{digest}:{index}" for index in range(len(found))]
-    known = set(WebhookEvent.objects.filter(account=account, dedupe_key__in=keys).values_list("dedupe_key", flat=True))
-    rows = [
-        WebhookEvent(
-            account=account,
-            body=body,
-            headers={name.lower(): value[:300] for name, value in headers.items() if name.lower() in KEPT_HEADERS},
-            body_sha256=digest,
-            dedupe_key=key,
-            signed_at=signed_at,
-            received_at=now,
-            type=event.type[:100],
-            provider_job_id=event.provider_job_id[:200],
-        )
-        for key, event in zip(keys, found, strict=True)
-        if key not in known
-    ]
+    events = {digest if not index else f"{digest}:{index}": event for index, event in enumerate(found)}
+    kept = {name.lower(): redaction.cleaned(value, limit=300) for name, value in headers.items()}
+    delivery = WebhookEvent(
+        account_id=account.pk,
+        body=body,
+        headers={name: value for name, value in kept.items() if name in KEPT_HEADERS},
+        body_sha256=digest,
+        signed_at=signed_at,
+        received_at=now,
+    )
+    new = _store(events, delivery)
+    _wake(account.pk, list(events), now=now)
+    _heed(account.pk, {event.type for event in new}, provider.capabilities, signed_at=signed_at, now=now)
+    return len(new)
+
+
+def _store(events: Mapping[str, ProviderEvent], delivery: WebhookEvent) -> list[ProviderEvent]:
+    """Add a row, like `delivery` and under its dedupe key, for each event that has none. Committed when it returns."""
+    account_id = delivery.account_id
+    mine = WebhookEvent.objects.filter(account_id=account_id, dedupe_key__in=list(events))
+    known = set(mine.values_list("dedupe_key", flat=True))
+    fresh = {key: event for key, event in events.items() if key not in known}
+    rows = []
+    for key, event in fresh.items():
+        row = copy.copy(delivery)
+        row.dedupe_key, row.type = key, event.type[:100]
+        if event.is_about_account:
+            row.outcome, row.processed_at = WebhookOutcome.IGNORED, delivery.received_at
+        else:
+            row.provider_job_id = _likeliest(account_id, event)[:200]
+        rows.append(row)
     WebhookEvent.objects.bulk_create(rows, ignore_conflicts=True)  # two deliveries of the same bytes at once: one row
-    stored = WebhookEvent.objects.filter(account=account, dedupe_key__in=[row.dedupe_key for row in rows])
-    fresh = stored.filter(processed_at=None).values_list("pk", "provider_job_id")
-    # Waking is a convenience: a pump that is running reads the row itself, and one that is not finds the job due.
-    wakeups.settle([Event(pk, account.pk, job_id, False) for pk, job_id in fresh if job_id], now=now)
-    return len(rows)
+    return list(fresh.values())
+
+
+def _likeliest(account_id: int, event: ProviderEvent) -> str:
+    """Of the values that may be the job's id the one that is known here, else the first."""
+    ids = (event.provider_job_id, *event.other_ids)
+    if len(ids) == 1:
+        return ids[0]
+    known = Submission.objects.filter(account_id=account_id, provider_job_id__in=ids)
+    known_ids = set(known.values_list("provider_job_id", flat=True))
+    return next((each for each in ids if each in known_ids), ids[0])
+
+
+def _wake(account_id: int, keys: Sequence[str], *, now: datetime) -> None:
+    """Have read what these events name. A convenience: what fails here is done by a pump, the sweep or a poll."""
+    with mishaps.contained("waking by a webhook"):
+        waiting = WebhookEvent.objects.filter(account_id=account_id, dedupe_key__in=keys, processed_at=None)
+        rows = waiting.values_list("pk", "provider_job_id")
+        wakeups.settle([Event(pk, account_id, job_id, False) for pk, job_id in rows], now=now)
+
+
+def _heed(
+    account_id: int, types: Collection[str], capabilities: Capabilities, *, signed_at: datetime, now: datetime
+) -> None:
+    """What new events say about the account's money; each is looked into, none believed."""
+    with mishaps.contained("heeding a webhook about the account"):
+        if capabilities.topup_events.intersection(types) and credit.heed_topup(account_id, now=now):
+            queue.ring()
+        if capabilities.no_credit_events.intersection(types):
+            credit.heed_shortage(account_id, told_at=signed_at)
+
+
+def match_others(*, now: datetime, most: int) -> int:
+    """Look whether an unmatched event means a job by another of its values; how many were told apart so.
+
+    Its first value may be the event's own id, and which of them is the job's is known only once that is recorded.
+    """
+    since = now - OTHERS_FOR
+    young = WebhookEvent.objects.filter(outcome=WebhookOutcome.UNMATCHED, received_at__gt=since)
+    rows = young.select_related("account").defer(*(f"account__{name}" for name in SECRETS)).order_by("-pk")[:most]
+    changed = 0
+    for row in rows:
+        with mishaps.contained(f"matching webhook event {row.pk}"):
+            changed += _match_other(row, now=now)
+    return changed
+
+
+def _match_other(row: WebhookEvent, *, now: datetime) -> int:
+    config = ProviderConfig(row.account.slug, row.account.base_url, api_key="")
+    provider = make_provider(row.account.kind, config)
+    try:
+        events = provider.parse_webhook(bytes(row.body))
+    finally:
+        provider.close()
+    ids = [each for event in events for each in (event.provider_job_id, *event.other_ids)]
+    known = Submission.objects.filter(account_id=row.account_id, provider_job_id__in=ids)
+    meant = known.values_list("provider_job_id", flat=True).first() or ""
+    if not meant or meant == row.provider_job_id:
+        return 0
+    WebhookEvent.objects.filter(pk=row.pk, outcome=WebhookOutcome.UNMATCHED).update(provider_job_id=meant)
+    wakeups.settle([Event(row.pk, row.account_id, meant, False)], now=now)
+    return 1

@@ -111,7 +111,10 @@ class Polls:
         return True
 
     def wake_all(self, told: Sequence[tuple[int, str]], now: datetime) -> None:
-        """Events named these jobs, by account and provider job id. What is not waiting yet is read as soon as it is."""
+        """Events named these jobs, by account and provider job id. What is not waiting yet is read as soon as it is.
+
+        Without an id, those of the account are read that are accepted the longest.
+        """
         if not told:
             return
         waiting = {
@@ -120,12 +123,23 @@ class Polls:
             if claim.submission is not None
         }
         for key in told:
-            if key in waiting:
+            if not key[1]:
+                self._wake_oldest(key[0], now)
+            elif key in waiting:
                 self.wake(waiting[key], now)
             else:
                 self._early[key] = now
         while len(self._early) > EARLY_MOST:
             del self._early[next(iter(self._early))]
+
+    def _wake_oldest(self, account_id: int, now: datetime) -> None:
+        mine = [
+            (claim.submission.accepted_at or now, job_id)
+            for job_id, (_due_at, claim) in self._waiting.items()
+            if claim.account_id == account_id and claim.submission is not None
+        ]
+        for _accepted_at, job_id in sorted(mine)[: wakeups.UNNAMED_WAKES_MOST]:
+            self.wake(job_id, now)
 
     def forget(self, job_id: int) -> None:
         """The pump no longer holds it."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
-from batches.engine import links, mishaps, outliers, running, stopping
+from batches.engine import inbox, links, mishaps, outliers, running, stopping, wakeups
 from batches.engine.contention import again_after_deadlock
 from batches.models import Job, PumpSlot
 from batches.storage import ArtifactStore
@@ -18,6 +18,8 @@ from batches.storage import ArtifactStore
 TEMPORARY_AGE = timedelta(hours=1)
 #: One pass handles at most this many rows, so that it never outgrows its minute.
 ROWS_MOST = 1000
+#: Unmatched events of the last day whose bodies one pass reads again.
+EVENTS_READ_MOST = 200
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class SweepReport:
     batches_stopped: int
     unneeded_ended: int
     notices_changed: int
+    events_matched: int
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -46,6 +49,7 @@ def sweep(store: ArtifactStore, *, now: datetime) -> SweepReport:
         batches_stopped=_part("asking the stop rules", lambda: stopping.sweep(now=now)),
         unneeded_ended=_part("ending what is not needed", lambda: running.end_unneeded(now=now, most=ROWS_MOST)),
         notices_changed=_part("judging stored PDFs", lambda: outliers.sweep(now=now)),
+        events_matched=_part("matching webhook events", lambda: _match_events(now=now)),
         temporaries_removed=_part(
             "removing temporaries", lambda: store.sweep_temporaries(older_than=TEMPORARY_AGE, now=now)
         ),
@@ -58,6 +62,11 @@ def _part(what: str, work: Callable[[], int]) -> int:
     with mishaps.contained(what):
         done += work()
     return done
+
+
+def _match_events(*, now: datetime) -> int:
+    named = wakeups.match_recorded(now=now, most=ROWS_MOST)
+    return named + inbox.match_others(now=now, most=EVENTS_READ_MOST)
 
 
 @again_after_deadlock

@@ -32,6 +32,10 @@ UNMATCHED_EVERY = timedelta(seconds=5)
 TRUST_LEAST = 20
 TRUST_MOST = 100
 TRUST_SHARE = 0.95
+#: An event that names no job has the account's accepted jobs read: the oldest, and not again for a while, since the
+#: next such event may be one of hundreds.
+UNNAMED_WAKES_MOST = 200
+UNNAMED_EVERY = timedelta(seconds=5)
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Event:
     account_id: int
     provider_job_id: str
     is_settled: bool
+    wakes: bool = True
 
 
 class Wakeups:
@@ -60,6 +65,8 @@ class Wakeups:
     def news(self, now: datetime, account_ids: Sequence[int]) -> list[tuple[int, str]]:
         """Account and provider job id of each event that arrived since the last look; settles their rows.
 
+        The id is empty where an event named none, and any of the account's jobs may have ended.
+
         `account_ids` are those that have webhooks; without one nothing is asked.
         """
         if not account_ids or (self._next_at is not None and now < self._next_at):
@@ -76,7 +83,7 @@ class Wakeups:
             for event in _settle_each(waiting, now=now):
                 self._unmatched[event.id] = (event, now)
         self._match_again(now)
-        return [(event.account_id, event.provider_job_id) for event in events if event.provider_job_id]
+        return [(event.account_id, event.provider_job_id) for event in events if event.wakes]
 
     def _read(self, now: datetime) -> list[Event]:
         """What is newer than all that was seen; now and then also what turned up late among it."""
@@ -86,7 +93,13 @@ class Wakeups:
             since = self._floor or 0
         rows = WebhookEvent.objects.filter(id__gt=since).order_by("id")
         return [
-            Event(pk, account_id, provider_job_id, _is_settled(WebhookOutcome(outcome), received_at, now))
+            Event(
+                pk,
+                account_id,
+                provider_job_id,
+                _is_settled(WebhookOutcome(outcome), received_at, now),
+                wakes=bool(provider_job_id) or outcome == WebhookOutcome.WOKE,
+            )
             for pk, account_id, provider_job_id, outcome, received_at in rows.values_list(
                 "id", "account_id", "provider_job_id", "outcome", "received_at"
             )[: self._conf.events_most]
@@ -135,6 +148,7 @@ def _settle_each(events: Sequence[Event], *, now: datetime) -> list[Event]:
 def settle(events: Sequence[Event], *, now: datetime) -> list[Event]:
     """Make the read of each event's job due now, and say on its row what it did. Returns those without a job."""
     named = [event for event in events if event.provider_job_id]
+    unnamed = [event for event in events if not event.provider_job_id]
     rows = Submission.objects.filter(
         account_id__in={event.account_id for event in named},
         provider_job_id__in={event.provider_job_id for event in named},
@@ -145,12 +159,18 @@ def settle(events: Sequence[Event], *, now: datetime) -> list[Event]:
             "pk", "account_id", "provider_job_id", "job_id", "job__state", "watch_at"
         )
     }
-    jobs, watches, outcomes, unmatched = set(), set(), {}, []
-    for event in events:
+    jobs, watches, unmatched = set(), set(), []
+    outcomes: dict[int, WebhookOutcome] = {}
+    for account_id in sorted({event.account_id for event in unnamed}):
+        found = _oldest_accepted(account_id, now=now)
+        jobs.update(found)
+        outcome = WebhookOutcome.WOKE if found else WebhookOutcome.IGNORED
+        outcomes |= {event.id: outcome for event in unnamed if event.account_id == account_id}
+    for event in named:
         match = known.get((event.account_id, event.provider_job_id))
         if match is None:
-            outcomes[event.id] = WebhookOutcome.UNMATCHED if event.provider_job_id else WebhookOutcome.IGNORED
-            unmatched += [event] if event.provider_job_id else []
+            outcomes[event.id] = WebhookOutcome.UNMATCHED
+            unmatched.append(event)
             continue
         pk, job_id, state, watch_at = match
         outcomes[event.id] = WebhookOutcome.WOKE
@@ -169,6 +189,28 @@ def settle(events: Sequence[Event], *, now: datetime) -> list[Event]:
     return unmatched
 
 
+def _oldest_accepted(account_id: int, *, now: datetime) -> list[int]:
+    """Jobs that may be what an event without a name speaks of; none where one of a moment ago woke them already."""
+    woke_lately = WebhookEvent.objects.filter(
+        account_id=account_id, provider_job_id="", outcome=WebhookOutcome.WOKE, processed_at__gt=now - UNNAMED_EVERY
+    )
+    if woke_lately.exists():
+        return []
+    accepted = Job.objects.filter(account_id=account_id, state=JobState.ACCEPTED).order_by("state_changed_at", "pk")
+    return list(accepted.values_list("pk", flat=True)[:UNNAMED_WAKES_MOST])
+
+
+def match_recorded(*, now: datetime, most: int) -> int:
+    """Settle events whose job became known after everybody had stopped waiting for it. How many there were."""
+    recorded = Submission.objects.filter(account_id=OuterRef("account_id"), provider_job_id=OuterRef("provider_job_id"))
+    waiting = WebhookEvent.objects.filter(outcome=WebhookOutcome.UNMATCHED).exclude(provider_job_id="")
+    rows = waiting.filter(Exists(recorded)).order_by("pk").values_list("pk", "account_id", "provider_job_id")[:most]
+    events = [Event(pk, account_id, provider_job_id, False) for pk, account_id, provider_job_id in rows]
+    if events:
+        _settle_each(events, now=now)
+    return len(events)
+
+
 def _mark(outcomes: dict[int, WebhookOutcome], *, now: datetime) -> None:
     for outcome in sorted(set(outcomes.values())):
         mine = [pk for pk, each in outcomes.items() if each is outcome]
@@ -177,8 +219,15 @@ def _mark(outcomes: dict[int, WebhookOutcome], *, now: datetime) -> None:
         )
 
 
-def prove_reliable(account_id: int) -> bool:
-    """Whether nearly all of the newest completions were told of before they were seen to be saved."""
+@dataclass(frozen=True)
+class Told:
+    """Of so many of an account's newest completions, so many were told of before they were seen here."""
+
+    told: int
+    completions: int
+
+
+def told_lately(account_id: int) -> Told:
     told = WebhookEvent.objects.filter(
         account_id=OuterRef("account_id"),
         provider_job_id=OuterRef("submission__provider_job_id"),
@@ -187,4 +236,10 @@ def prove_reliable(account_id: int) -> bool:
     newest = Duration.objects.filter(account_id=account_id, outcome=JobState.SAVED).order_by("-id")
     seen: Iterable[bool] = newest.annotate(told=Exists(told)).values_list("told", flat=True)[:TRUST_MOST]
     shares = list(seen)
-    return len(shares) >= TRUST_LEAST and sum(shares) >= TRUST_SHARE * len(shares)
+    return Told(told=sum(shares), completions=len(shares))
+
+
+def prove_reliable(account_id: int) -> bool:
+    """Whether nearly all of the newest completions were told of before they were seen to be saved."""
+    lately = told_lately(account_id)
+    return lately.completions >= TRUST_LEAST and lately.told >= TRUST_SHARE * lately.completions

@@ -87,6 +87,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name='provideraccount',
+            name='webhook_rotated_at',
+            field=models.DateTimeField(blank=True, help_text='Since when the previous secret is accepted only for what is under way.', null=True),
+        ),
+        migrations.AddField(
+            model_name='provideraccount',
             name='webhook_url',
             field=models.CharField(blank=True, default='', help_text='The address that is registered.', max_length=300),
         ),
@@ -109,6 +114,14 @@ class Migration(migrations.Migration):
             model_name='submission',
             name='failed_at',
             field=models.DateTimeField(blank=True, help_text='When the provider first said that its job had failed and was not billed.', null=True),
+        ),
+        migrations.AddIndex(
+            model_name='webhookevent',
+            index=models.Index(fields=['account', 'received_at'], name='webhook_event_latest'),
+        ),
+        migrations.AddIndex(
+            model_name='webhookevent',
+            index=models.Index(condition=models.Q(('outcome', 'unmatched')), fields=['account', 'received_at'], name='webhook_event_unmatched'),
         ),
         migrations.AddIndex(
             model_name='auditentry',

@@ -110,6 +110,9 @@ class ProviderAccount(models.Model):
     )
     webhook_url = models.CharField(max_length=300, blank=True, default="", help_text="The address that is registered.")
     webhook_registered_at = models.DateTimeField(null=True, blank=True)
+    webhook_rotated_at = models.DateTimeField(
+        null=True, blank=True, help_text="Since when the previous secret is accepted only for what is under way."
+    )
     download_hosts = models.JSONField(
         default=list,
         blank=True,

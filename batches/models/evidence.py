@@ -43,6 +43,12 @@ class WebhookEvent(models.Model):
         indexes = [
             models.Index(fields=["account", "provider_job_id"], name="webhook_event_by_job"),
             models.Index(fields=["account", "type", "received_at"], name="webhook_event_by_type"),
+            models.Index(fields=["account", "received_at"], name="webhook_event_latest"),
+            models.Index(
+                fields=["account", "received_at"],
+                condition=models.Q(outcome="unmatched"),
+                name="webhook_event_unmatched",
+            ),
         ]
 
     def __str__(self) -> str:

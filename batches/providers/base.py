@@ -28,6 +28,7 @@ class Capabilities:
     webhook_success: bool = False
     webhook_failure: bool = False
     webhook_signature: bool = False
+    webhook_endpoints: bool = False
     link_lifetime_seconds: int | None = None
     link_refresh: bool = False
     remote_delete: bool = False
@@ -39,6 +40,7 @@ class Capabilities:
     resend_is_harmless: bool = False
     unbilled_failure_codes: frozenset[str] = frozenset()
     topup_events: frozenset[str] = frozenset()
+    no_credit_events: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -187,10 +189,41 @@ class Deleted:
 
 @dataclass(frozen=True)
 class ProviderEvent:
-    """One webhook event in our words; `provider_job_id` is empty where the payload names none."""
+    """One webhook event in our words; `provider_job_id` is empty where the payload names none.
+
+    `other_ids` are further values that may be the job's id, where the payload leaves that open. An event that is about
+    the account names no job and wakes none.
+    """
 
     type: str
     provider_job_id: str = ""
+    is_about_account: bool = False
+    other_ids: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An address that the provider sends webhooks to. `secret` is there only in the answer to its registration."""
+
+    id: str
+    url: str
+    secret: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """The provider took an address for webhooks. `endpoint.secret` is empty where it showed none."""
+
+    endpoint: Endpoint
+    exchange: ExchangeFacts
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Every address that the provider sends this account's webhooks to."""
+
+    endpoints: tuple[Endpoint, ...]
+    exchange: ExchangeFacts
 
 
 class SignatureRefused(Exception):
@@ -246,6 +279,18 @@ class Provider(Protocol):
 
     def parse_webhook(self, body: bytes) -> list[ProviderEvent]:
         """The events in a proven body. Raises `ValueError` when it is no JSON object."""
+        ...
+
+    def register_webhook(self, url: str, *, now: datetime) -> Registered:
+        """Have webhooks sent to `url`. Only where `capabilities.webhook_endpoints`, like the next two."""
+        ...
+
+    def list_webhooks(self, *, now: datetime) -> Endpoints:
+        """The addresses that are registered, never with their secrets."""
+        ...
+
+    def delete_webhook(self, endpoint_id: str, *, now: datetime) -> Deleted:
+        """Have no more webhooks sent to that address."""
         ...
 
     def close(self) -> None:

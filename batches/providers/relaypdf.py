@@ -22,12 +22,14 @@ from batches.providers.base import (
     Deleted,
     DocumentSource,
     Downloaded,
+    Endpoints,
     Finished,
     JobPhase,
     JobStatus,
     PreparedRequest,
     ProviderConfig,
     ProviderEvent,
+    Registered,
     ResultRef,
 )
 from batches.providers.errors import (
@@ -45,6 +47,7 @@ from batches.providers.retry_after import parse_retry_after
 from batches.providers.targets import allowed_target
 
 SUBMIT_ROUTE = "/v1/pdf"  # A2: CONFIRMED P, N
+WEBHOOKS_ROUTE = "/v1/webhooks"  # A8: CONFIRMED P, M
 JSON_BYTES = 4 * 1024 * 1024
 ERROR_BYTES = 64 * 1024
 ACCOUNT_BYTES = 16 * 1024
@@ -60,6 +63,7 @@ CAPABILITIES = Capabilities(
     webhook_success=True,  # A8: `job.completed`, CONFIRMED N
     webhook_failure=True,  # A8: `job.failed`, CONFIRMED N
     webhook_signature=True,  # A8: CONFIRMED P, N
+    webhook_endpoints=True,  # A8: `POST`, `GET`, `DELETE /v1/webhooks`, CONFIRMED P, M
     link_lifetime_seconds=24 * 3600,  # A5: CONFIRMED M, N
     link_refresh=False,  # A5: no route found
     remote_delete=True,  # A5: CONFIRMED M
@@ -71,6 +75,7 @@ CAPABILITIES = Capabilities(
     # A9: failed operations are never billed (CONFIRMED M, N); these are the two codes of a failed render.
     unbilled_failure_codes=frozenset({"render_failed", "processing_failed"}),
     topup_events=frozenset({"wallet.topup", "wallet.auto_reload"}),  # A8: CONFIRMED N
+    no_credit_events=frozenset({"wallet.payment_required", "wallet.auto_reload_failed"}),  # A8: CONFIRMED N
 )
 
 
@@ -243,6 +248,43 @@ class RelayPDF:
 
     def parse_webhook(self, body: bytes) -> list[ProviderEvent]:
         return relaypdf_webhooks.parse(body)
+
+    def register_webhook(self, url: str, *, now: datetime) -> Registered:
+        """Without `events`: all of them are wanted, and all is what leaving it out is INFERRED to mean (A8).
+
+        The secret is shown this once (A8: CONFIRMED M), so an answer without one is told, not refused.
+        """
+        body = json.dumps({"url": url}).encode("ascii")
+        call = self._call("webhook", "POST", WEBHOOKS_ROUTE, body=body, headers={"Content-Type": "application/json"})
+        with self.client.open(call, now=now) as answer:
+            if not 200 <= answer.status < 300:  # 200 or 201 (A8: UNKNOWN)
+                raise self._refusal(answer, now)
+            endpoint = answers.endpoint_in(self._object(answer), url=url)
+            if endpoint is None:
+                raise answer.error(
+                    ContractBroken, "RelayPDF answered without the id of the address, so it may be registered there."
+                )
+            return Registered(endpoint, answer.facts())
+
+    def list_webhooks(self, *, now: datetime) -> Endpoints:
+        call = self._call("webhook", "GET", WEBHOOKS_ROUTE)
+        with self.client.open(call, now=now) as answer:
+            if not 200 <= answer.status < 300:
+                raise self._read_refused(answer, now)
+            found = answers.endpoints_in(answers.json_value(answer.read(JSON_BYTES)))
+            if found is None:
+                raise answer.error(ContractBroken, "RelayPDF answered with something that is no list of addresses.")
+            return Endpoints(found, answer.facts())
+
+    def delete_webhook(self, endpoint_id: str, *, now: datetime) -> Deleted:
+        """Any 2xx will do, with a body or without (A8: FIXTURE T for `{"ok": true}`)."""
+        call = self._call("webhook", "DELETE", f"{WEBHOOKS_ROUTE}/{{id}}", job_id=endpoint_id)
+        with self.client.open(call, now=now) as answer:
+            if 200 <= answer.status < 300:
+                return Deleted(already_gone=False, exchange=answer.facts())
+            if answer.status in (404, 410):
+                return Deleted(already_gone=True, exchange=answer.facts())
+            raise self._read_refused(answer, now)
 
     # --- requests ------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from batches.providers import redaction
-from batches.providers.base import JobPhase, ResultRef
+from batches.providers.base import Endpoint, JobPhase, ResultRef
 from batches.providers.errors import (
     ContractBroken,
     InsufficientCredit,
@@ -159,3 +159,39 @@ def warnings_in(job: Mapping[str, Any], *, secrets: Sequence[str]) -> tuple[str,
     texts = found if isinstance(found, list) else [found]
     words = [text if isinstance(text, str) else json.dumps(text) for text in texts[:20] if text]
     return tuple(redaction.vendor_words(text, secrets=secrets) for text in words)
+
+
+def endpoint_in(value: Any, *, url: str = "") -> Endpoint | None:
+    """One registered address, with its secret where one is shown; None where it has no id that could be asked for.
+
+    It may come inside another object, as entries of a list do elsewhere (A8: `id`, `url`, `secret` FIXTURE T).
+    """
+    found = value if isinstance(value, dict) else {}
+    for name in ("endpoint", "webhook", "data"):
+        inner = found.get(name)
+        if "id" not in found and isinstance(inner, dict):
+            found = inner
+    endpoint_id = job_id_in(either(found, "id", "endpointId", "webhookId"))
+    if not endpoint_id:
+        return None
+    address, secret = found.get("url"), either(found, "secret", "signingSecret", "signing_secret")
+    usable = isinstance(secret, str) and 0 < len(secret) <= 500 and secret.isascii() and secret.isprintable()
+    return Endpoint(
+        id=endpoint_id,
+        url=redaction.cleaned(address, limit=300) if isinstance(address, str) else url,
+        secret=secret.strip() if usable and isinstance(secret, str) else "",
+    )
+
+
+def endpoints_in(value: Any) -> tuple[Endpoint, ...] | None:
+    """The registered addresses, without secrets: `{"endpoints": […]}` (A8: FIXTURE T), or the list under another name.
+
+    None where no list is found: nothing was said, which is not the same as no address.
+    """
+    listed = value
+    if isinstance(value, dict):
+        listed = next((value[name] for name in ("endpoints", "webhooks", "data", "items") if name in value), None)
+    if not isinstance(listed, list):
+        return None
+    found = [endpoint_in(each) for each in listed]
+    return tuple(Endpoint(each.id, each.url) for each in found if each is not None)

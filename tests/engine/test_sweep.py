@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import links, outliers, running, stopping, sweep
+from batches.engine import links, outliers, running, stopping, sweep, wakeups
 from batches.models import Batch, Job
 from batches.storage import open_store
 from tests import factories
@@ -48,6 +48,7 @@ PARTS = {
     "tell_late": links,
     "end_unneeded": running,
     "sweep": outliers,
+    "match_recorded": wakeups,
 }
 
 
