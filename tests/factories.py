@@ -11,6 +11,8 @@ from batches.models import (
     Artifact,
     Batch,
     BatchItem,
+    BulkAction,
+    BulkActionItem,
     Document,
     DocumentVersion,
     Duration,
@@ -182,3 +184,29 @@ def make_event(*, account: ProviderAccount | None = None, at: datetime = NOW, **
         "received_at": at,
     }
     return WebhookEvent.objects.create(**defaults | fields)
+
+
+def make_bulk_action(*, batch: Batch | None = None, **fields: Any) -> BulkAction:
+    """A planned action over no items."""
+    batch = batch or make_batch()
+    number = next(_numbers)
+    defaults = {
+        "public_id": f"act_{number}",
+        "workspace": batch.workspace,
+        "batch": batch,
+        "verb": "retry",
+        "actor_words": "okoye",
+        "creation_key": f"action-{number}",
+        "planned_at": NOW,
+    }
+    return BulkAction.objects.create(**defaults | fields)
+
+
+def make_bulk_action_item(*, action: BulkAction, job: Job, **fields: Any) -> BulkActionItem:
+    """The action's next item: the one of its batch that names the job's version."""
+    defaults = {
+        "position": action.items.count(),
+        "item": job.version.items.get(batch=action.batch),
+        "version": job.version,
+    }
+    return BulkActionItem.objects.create(action=action, **defaults | fields)

@@ -17,6 +17,7 @@ from batches.models import (
     Artifact,
     Batch,
     BatchItem,
+    BulkActionItem,
     Document,
     DocumentVersion,
     Exchange,
@@ -38,6 +39,8 @@ from tests.factories import (
     make_accepted_job,
     make_account,
     make_batch,
+    make_bulk_action,
+    make_bulk_action_item,
     make_duration,
     make_event,
     make_job,
@@ -153,6 +156,23 @@ def in_batch_of(job: Job) -> BatchItem:
     return job.version.items.get()
 
 
+def second_bulk_action() -> None:
+    workspace = make_workspace()
+    twice(lambda: make_bulk_action(batch=make_batch(workspace=workspace), creation_key="one click"))
+
+
+def bulk_action_item(**fields: Any) -> BulkActionItem:
+    job = make_job()
+    return make_bulk_action_item(action=make_bulk_action(batch=in_batch_of(job).batch), job=job, **fields)
+
+
+def second_bulk_action_item(same: str) -> None:
+    """Another item of the same action at the same position, or the same item of the batch."""
+    first = bulk_action_item()
+    second = make_bulk_action_item(action=first.action, job=make_job(batch=first.action.batch))
+    changed(second, **{same: getattr(first, same)})
+
+
 BREACHES: dict[str, Callable[[], Any]] = {
     "workspace_slug_unique": lambda: twice(lambda: make_workspace(slug="north")),
     "membership_once_per_workspace": second_membership,
@@ -222,6 +242,14 @@ BREACHES: dict[str, Callable[[], Any]] = {
     "alert_one_open_per_kind_and_subject": lambda: twice(make_alert),
     "alert_kind_known": lambda: make_alert(kind="rumour"),
     "api_token_secret_unique": lambda: twice(make_token),
+    "bulk_action_public_id_unique": lambda: twice(lambda: make_bulk_action(public_id="act_same")),
+    "bulk_action_creation_key_once_per_workspace": second_bulk_action,
+    "bulk_action_verb_known": lambda: make_bulk_action(verb="hope"),
+    "bulk_action_lease_pairs": lambda: make_bulk_action(lease_owner="host:1"),
+    "bulk_action_finished_after_confirmed": lambda: make_bulk_action(finished_at=NOW),
+    "bulk_action_item_position_once": lambda: second_bulk_action_item("position"),
+    "bulk_action_item_once_per_action": lambda: second_bulk_action_item("item"),
+    "bulk_action_item_result_known": lambda: bulk_action_item(result="perhaps"),
 }
 
 #: The same constraint from its other sides: each of these must be refused as well.
@@ -243,6 +271,7 @@ FURTHER_BREACHES: list[tuple[str, Callable[[], Any]]] = [
     ("submission_watched_with_id_and_end", lambda: make_submission(job=make_job(), watch_at=NOW, watch_until=NOW)),
     ("store_finding_resolved_with_words", lambda: make_finding(resolution="Stored again.")),
     ("store_sweep_lease_pairs", lambda: StoreSweep.objects.create(kind="objects", lease_until=NOW)),
+    ("bulk_action_lease_pairs", lambda: make_bulk_action(lease_until=NOW)),
 ]
 
 
