@@ -50,6 +50,7 @@ EDGES: Mapping[tuple[JobState, JobState], EdgeKind] = {
     (RENDERED, ACCEPTED): EdgeKind.EVIDENCE,  # a fresh status read says that it is not finished after all
     (UNKNOWN, ACCEPTED): EdgeKind.EVIDENCE,
     (UNKNOWN, RENDERED): EdgeKind.EVIDENCE,
+    (UNKNOWN, FAILED): EdgeKind.EVIDENCE,  # the provider's own look-up knows nothing of it: it never arrived
     (DEADLINE_EXCEEDED, ACCEPTED): EdgeKind.EVIDENCE,
     (DEADLINE_EXCEEDED, RENDERED): EdgeKind.EVIDENCE,
     (FAILED, RENDERED): EdgeKind.EVIDENCE,  # the provider reports success late

@@ -140,7 +140,8 @@ class JobPhase(enum.Enum):
 class JobStatus:
     """One status read. `status_word` is the vendor's own, kept and shown; unknown words are RUNNING, never final.
 
-    `unbilled` is true only where the adapter's table lists the error code as final and not billed.
+    `unbilled` is true only where the adapter's table lists the error code as final and not billed. `created_at` is
+    when the vendor says that the job was made; None where it does not say.
     """
 
     provider_job_id: str
@@ -152,6 +153,15 @@ class JobStatus:
     error_words: str = ""
     unbilled: bool = False
     warnings: tuple[str, ...] = ()
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class LookedUp:
+    """Every job that the vendor has under one idempotency key; none means that nothing under it was ever accepted."""
+
+    jobs: tuple[JobStatus, ...]
+    exchange: ExchangeFacts
 
 
 @dataclass(frozen=True)
@@ -257,6 +267,13 @@ class Provider(Protocol):
 
     def fetch_status(self, provider_job_id: str, *, now: datetime) -> JobStatus:
         """Read one job."""
+        ...
+
+    def find_submission(self, idempotency_key: str, *, first_sent_at: datetime, now: datetime) -> LookedUp | None:
+        """The jobs of a key that was first sent then. None: this vendor, or what it keeps of that time, cannot tell.
+
+        Only where `Capabilities.look_up` is set does it make an exchange.
+        """
         ...
 
     def download(self, ref: ResultRef, sink: BinaryIO, *, max_bytes: int, now: datetime) -> Downloaded:

@@ -26,6 +26,7 @@ from batches.providers.base import (
     Finished,
     JobPhase,
     JobStatus,
+    LookedUp,
     PreparedRequest,
     ProviderConfig,
     ProviderEvent,
@@ -240,6 +241,9 @@ class RelayPDF:
                 raw=account if answer.byte_count <= ACCOUNT_BYTES else {},
                 balance=answers.balance_in(account),
             )
+
+    def find_submission(self, idempotency_key: str, *, first_sent_at: datetime, now: datetime) -> LookedUp | None:
+        return None  # A4: no list and no find by key was found, so nothing can be told
 
     def verify_webhook(
         self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str], *, now: datetime

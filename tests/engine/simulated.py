@@ -37,6 +37,7 @@ from batches.providers.base import (
     Finished,
     JobPhase,
     JobStatus,
+    LookedUp,
     PreparedRequest,
     ResultRef,
 )
@@ -179,6 +180,8 @@ class SimulatedProvider(Vendor):
         self.reads: list[str] = []
         self.downloads: list[str] = []
         self.probes = 0
+        self.look_ups: list[str] = []
+        self.remembers = timedelta(days=2)
         self._by_key: dict[str, SimulatedJob] = {}
         self._scripts: dict[str, _Script] = {}
         self._ids = itertools.count(1)
@@ -236,6 +239,22 @@ class SimulatedProvider(Vendor):
                 raise self._error("poll", answer)
             job.read_count += 1
             return self._status(job, answer or (Word("processing") if job.read_count < 2 else Complete()))
+
+    def find_submission(self, idempotency_key: str, *, first_sent_at: datetime, now: datetime) -> LookedUp | None:
+        """What `look_up` of its capabilities allows: every job of the key, those of a broken promise included."""
+        _assert_no_transaction()
+        if not self.capabilities.look_up:
+            return None
+        with self._lock:
+            self.look_ups.append(idempotency_key)
+            self._refuse_if_troubled("look_up", with_key=True)
+            if first_sent_at < self.clock.now() - self.remembers:
+                return None
+            jobs = [job for job in self.jobs.values() if job.key == idempotency_key]
+            return LookedUp(
+                tuple(self._status(job, Complete() if job.read_count > 1 else Word("processing")) for job in jobs),
+                self._exchange("look_up", 200),
+            )
 
     def download(self, ref: ResultRef, sink: BinaryIO, *, max_bytes: int, now: datetime) -> Downloaded:
         _assert_no_transaction()
@@ -327,7 +346,9 @@ class SimulatedProvider(Vendor):
 
     def _status(self, job: SimulatedJob, answer: Answer) -> JobStatus:
         if isinstance(answer, Word):
-            return JobStatus(job.id, JobPhase.RUNNING, answer.word, self._exchange("poll", 200))
+            return JobStatus(
+                job.id, JobPhase.RUNNING, answer.word, self._exchange("poll", 200), created_at=job.accepted_at
+            )
         if isinstance(answer, Fail):
             return JobStatus(
                 job.id,
@@ -337,6 +358,7 @@ class SimulatedProvider(Vendor):
                 error_code=answer.code,
                 error_words=answer.words,
                 unbilled=answer.unbilled,
+                created_at=job.accepted_at,
             )
         assert isinstance(answer, Complete)
         return JobStatus(
@@ -346,6 +368,7 @@ class SimulatedProvider(Vendor):
             self._exchange("poll", 200),
             result=self._result(job, answer),
             warnings=answer.warnings,
+            created_at=job.accepted_at,
         )
 
     def _result(self, job: SimulatedJob, answer: Complete) -> ResultRef:

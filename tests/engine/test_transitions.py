@@ -27,7 +27,7 @@ ARROWS = {
     "rendered": {"saved": "engine", "expired": "engine", "failed": "engine", "accepted": "evidence"},
     "saved": {"rendered": "evidence", "expired": "evidence"},
     "failed": {"rendered": "evidence", "pending": "person", "submitting": "person"},
-    "unknown": {"accepted": "evidence", "rendered": "evidence", "submitting": "person"},
+    "unknown": {"accepted": "evidence", "rendered": "evidence", "failed": "evidence", "submitting": "person"},
     "deadline_exceeded": {"accepted": "evidence", "rendered": "evidence"},
     "expired": {"rendered": "person", "saved": "evidence"},
     "cancelled": {"pending": "person"},

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from batches.providers.base import DocumentSource, PreparedRequest, ProviderEvent, SignatureRefused
+from batches.providers.base import DocumentSource, LookedUp, PreparedRequest, ProviderEvent, SignatureRefused
 
 
 class Vendor:
@@ -27,6 +27,9 @@ class Vendor:
         self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str], *, now: datetime
     ) -> datetime:
         raise SignatureRefused("The simulated provider signs nothing.")
+
+    def find_submission(self, idempotency_key: str, *, first_sent_at: datetime, now: datetime) -> LookedUp | None:
+        return None
 
     def parse_webhook(self, body: bytes) -> list[ProviderEvent]:
         return []

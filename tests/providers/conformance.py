@@ -379,6 +379,19 @@ class ProviderConformance:
         peer.provider.download(ResultRef(result.provider_job_id), sink, max_bytes=MAX_BYTES, now=utc_now())
         assert sink.getvalue().startswith(b"%PDF-")
 
+    def test_a_look_up_tells_of_every_job_of_a_key_or_says_that_it_cannot_tell(self, peer: Peer) -> None:
+        sent_at = utc_now()
+        accepted = self.submit(peer, "key-1")
+        looked = [peer.provider.find_submission(key, first_sent_at=sent_at, now=utc_now()) for key in ("key-1", "none")]
+        if not peer.provider.capabilities.look_up:
+            assert looked == [None, None]
+            return
+        found, absent = looked
+        assert found is not None
+        assert [job.provider_job_id for job in found.jobs] == [accepted.provider_job_id]
+        assert absent is not None
+        assert (absent.jobs, absent.exchange.kind) == ((), "look_up")
+
     # --- webhooks ----------------------------------------------------------------------------------------------------
 
     def test_a_webhook_is_proven_by_the_bytes_that_came(self, peer: Peer) -> None:
