@@ -88,7 +88,7 @@ def cancel(batch_id: int, *, reason: str, by: By, now: datetime) -> bool:
         return False
     ids = _unneeded(Q(version__document__workspace=workspace_id)).get(workspace_id, [])
     for start in range(0, len(ids), ENDED_AT_ONCE):  # what a death leaves here, the sweep ends
-        _end(workspace_id, ids[start : start + ENDED_AT_ONCE], now=now)
+        end(workspace_id, ids[start : start + ENDED_AT_ONCE], now=now)
     return True
 
 
@@ -118,7 +118,7 @@ def end_unneeded(*, now: datetime, most: int) -> int:
     ended = 0
     for workspace_id, ids in sorted(_unneeded(Q(), most=most).items()):
         for start in range(0, len(ids), ENDED_AT_ONCE):
-            ended += _end(workspace_id, ids[start : start + ENDED_AT_ONCE], now=now)
+            ended += end(workspace_id, ids[start : start + ENDED_AT_ONCE], now=now)
     return ended
 
 
@@ -139,7 +139,8 @@ def _unneeded(which: Q, *, most: int | None = None) -> dict[int, list[int]]:
 
 @again_after_deadlock
 @transaction.atomic
-def _end(workspace_id: int, ids: Sequence[int], *, now: datetime) -> int:
+def end(workspace_id: int, ids: Sequence[int], *, now: datetime) -> int:
+    """End those of these jobs that wait and that no live item needs, as `end_unneeded` says; how many ended."""
     Workspace.objects.select_for_update(no_key=True).get(pk=workspace_id)
     jobs = Job.objects.filter(pk__in=ids, state=JobState.PENDING)
     turns.choose_leads(jobs)  # an intake may have come between

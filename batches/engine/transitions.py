@@ -156,6 +156,8 @@ def record_ignored(job_id: int, state: JobState, *, reason: str, words: str, now
     record_unmoved([(job_id, state)], reason=reason, words=words, now=now)
 
 
-def record_unmoved(jobs: Iterable[tuple[int, JobState]], *, reason: str, words: str, now: datetime) -> None:
+def record_unmoved(
+    jobs: Iterable[tuple[int, JobState]], *, reason: str, words: str, now: datetime, actor: str = "engine"
+) -> None:
     """Keep in the history of each, by id and with the state that it is in, what did not move it."""
-    _record([Move(job_id, 0, state, state, reason, words) for job_id, state in jobs], now=now)
+    _record([Move(job_id, 0, state, state, reason, words, actor) for job_id, state in jobs], now=now)
