@@ -1,4 +1,4 @@
-"""What a person should look at: why items failed, PDFs that are odd, held accounts, open alerts.
+"""What a person should look at: PDFs that are odd, held accounts, open alerts. Why items failed: `failures.py`.
 
 Read-only, each in one or two queries and with the first few by name, whatever the size of a batch.
 """
@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import Count, F, Q, QuerySet, Window
-from django.db.models.functions import RowNumber
+from django.db.models import Q, QuerySet
 
-from batches import selectors, wording
+from batches import selectors
 from batches.models import (
-    FAILED_STATES,
     AccountHealth,
     Alert,
     AlertKind,
@@ -22,9 +20,8 @@ from batches.models import (
     ProviderAccount,
 )
 
-#: Documents that a cause or a notice names before it says "and n more".
-NAMES_PER_CAUSE = 5
-CAUSES_SHOWN = 8
+#: Documents that a notice names before it says "and n more".
+NAMES_SHOWN = 5
 ALERTS_SHOWN = 5
 
 # --- of one batch ---------------------------------------------------------------------------------------------------
@@ -55,77 +52,13 @@ def notices(batch: Batch, counts: selectors.Counts) -> Notices:
         return Notices()
     found = noticed(BatchItem.objects.filter(batch=batch, cancelled_at=None))
     columns = ("document__business_id", "document__public_id", "version__artifact__notice_words")
-    named = [NoticedItem(*row) for row in found.order_by("position").values_list(*columns)[:NAMES_PER_CAUSE]]
-    return Notices(found.count() if len(named) == NAMES_PER_CAUSE else len(named), named)
+    named = [NoticedItem(*row) for row in found.order_by("position").values_list(*columns)[:NAMES_SHOWN]]
+    return Notices(found.count() if len(named) == NAMES_SHOWN else len(named), named)
 
 
 def noticed(items: QuerySet[BatchItem]) -> QuerySet[BatchItem]:
     """Of these items those whose stored PDF is worth a look."""
     return items.filter(selectors.in_store("version__artifact__"), version__artifact__notice__gt="")
-
-
-@dataclass(frozen=True)
-class FailedItem:
-    position: int
-    business_id: str
-    document_id: str
-    words: str
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Failed, undismissed items of one batch with the same class and provider code; the first few by name."""
-
-    failure_class: str
-    code: str
-    count: int
-    items: Sequence[FailedItem]
-
-    @property
-    def title(self) -> str:
-        return wording.failure_label(self.failure_class, self.code)
-
-    @property
-    def key(self) -> str:
-        """Names the cause in an address."""
-        return f"{self.failure_class}:{self.code}"
-
-    @property
-    def what_to_do(self) -> str:
-        return wording.what_to_do(self.failure_class, self.code)
-
-    @property
-    def more_count(self) -> int:
-        return self.count - len(self.items)
-
-
-def causes(batch: Batch) -> list[Cause]:
-    """Why items of this batch failed, the most frequent cause first, in one query."""
-    by_cause = [F("version__job__failure_class"), F("version__job__failure_code")]
-    failed = (
-        BatchItem.objects.filter(
-            batch=batch, cancelled_at=None, dismissed_at=None, version__job__state__in=FAILED_STATES
-        )
-        .annotate(
-            place=Window(RowNumber(), partition_by=by_cause, order_by="position"),
-            in_cause=Window(Count("pk"), partition_by=by_cause),
-        )
-        .filter(place__lte=NAMES_PER_CAUSE)
-        .order_by("-in_cause", "version__job__failure_class", "version__job__failure_code", "position")
-        .values_list(
-            "version__job__failure_class",
-            "version__job__failure_code",
-            "in_cause",
-            "position",
-            "document__business_id",
-            "document__public_id",
-            "version__job__failure_words",
-        )
-    )
-    named: dict[tuple[str, str, int], list[FailedItem]] = {}
-    for row in failed[: CAUSES_SHOWN * NAMES_PER_CAUSE]:
-        named.setdefault(row[:3], []).append(FailedItem(*row[3:]))
-    return [Cause(*key, items) for key, items in named.items()]
 
 
 # --- of all that the user may see ------------------------------------------------------------------------------------

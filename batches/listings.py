@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from batches import attention, selectors, wording
+from batches import attention, failures, selectors, wording
 from batches.models import (
     ACTIVE_STATES,
     FAILED_STATES,
@@ -113,17 +113,15 @@ def items_page(
     before: int | None = None,
     limit: int = ITEMS_PER_PAGE,
 ) -> Page[ItemRow]:
-    """Items in manifest order, of one counter, one `Cause.key` and a search where given, beyond a position.
+    """Items in manifest order, of one counter, one `failures.Cause` and a search where given, beyond a position.
 
     With `is_noticed` only those whose stored PDF is worth a look.
     """
     items = selectors.with_group(BatchItem.objects.filter(batch=batch))
     if group in Group.values:
         items = items.filter(Q(group=group))
-    if cause:
-        failure_class, _, code = cause.partition(":")
-        known = Q(version__job__failure_class=failure_class, version__job__failure_code=code)
-        items = items.none() if "\0" in cause else items.filter(known, dismissed_at=None)
+    if failures.is_key(cause):
+        items = items.filter(version__job__failure_cause=cause, dismissed_at=None)
     if is_noticed:
         items = attention.noticed(items)
     if q:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from django.db import models
 
-from batches.models import FailureClass, HoldReason, JobState
+from batches.models import FailureClass, HoldReason, JobState, Verb
 
 
 class Group(models.TextChoices):
@@ -154,6 +154,50 @@ def failure_label(failure_class: str, code: str) -> str:
 def what_to_do(failure_class: str, code: str) -> str:
     """What a person can do about it; empty where there is nothing."""
     return _LOST_WHAT_TO_DO if code == OBJECT_LOST else WHAT_TO_DO.get(failure_class, "")
+
+
+#: The verb that is most often the way out of a failure class. A class that is left out needs other content first.
+_SUGGESTED: Mapping[str, Verb] = {
+    FailureClass.TRANSIENT: Verb.RETRY,
+    FailureClass.RATE_LIMITED: Verb.RETRY,
+    FailureClass.AUTH: Verb.RETRY,
+    FailureClass.INSUFFICIENT_CREDIT: Verb.RETRY,
+    FailureClass.IDEMPOTENCY_CONFLICT: Verb.RECONCILE,
+    FailureClass.RENDER_FAILED: Verb.RETRY,
+    FailureClass.DEADLINE_EXCEEDED: Verb.CHECK_AGAIN,
+    FailureClass.JOB_NOT_FOUND: Verb.CHECK_AGAIN,
+    FailureClass.EXPIRED: Verb.FETCH_AGAIN,
+    FailureClass.BAD_OUTPUT: Verb.FETCH_AGAIN,
+    FailureClass.UNKNOWN_OUTCOME: Verb.RECONCILE,
+    FailureClass.INTERNAL: Verb.RETRY,
+}
+#: What was done, by its verb: "312 retried".
+VERBS_DONE: Mapping[Verb, str] = {
+    Verb.CHECK_AGAIN: "checked again",
+    Verb.FETCH_AGAIN: "fetched again",
+    Verb.RETRY: "retried",
+    Verb.REGENERATE: "regenerated",
+    Verb.RECONCILE: "reconciled",
+    Verb.CANCEL: "cancelled",
+    Verb.DISMISS: "dismissed",
+    Verb.REOPEN: "reopened",
+}
+#: What a button says that applies a verb to several: "Retry these 312".
+_VERB_THESE: Mapping[Verb, str] = {
+    Verb.CHECK_AGAIN: "Check {these} again",
+    Verb.FETCH_AGAIN: "Fetch {these} again",
+}
+
+
+def suggested_verb(failure_class: str, code: str) -> Verb | None:
+    """What to try first; None where other content is needed, or a file has to be put back."""
+    return None if code == OBJECT_LOST else _SUGGESTED.get(failure_class)
+
+
+def verb_these(verb: Verb, count: int) -> str:
+    """`Retry these 312`"""
+    these = f"these {count:,}" if count != 1 else "this one"
+    return _VERB_THESE.get(verb, f"{verb.label} {{these}}").format(these=these)
 
 
 #: Why a request brought nothing, by the class of `providers/errors.py` that an exchange keeps.

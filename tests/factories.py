@@ -7,7 +7,9 @@ import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from batches.engine import causes
 from batches.models import (
+    FAILED_STATES,
     Artifact,
     Batch,
     BatchItem,
@@ -104,6 +106,10 @@ def make_job(*, batch: Batch | None = None, state: str = JobState.PENDING, busin
             JobState.EXPIRED: FailureClass.EXPIRED,
         }[JobState(state)]
     defaults["lead_batch"] = batch
+    if state in FAILED_STATES:
+        failure = {**defaults, **fields}
+        words = (str(failure.get(name, "")) for name in ("failure_class", "failure_code", "failure_words"))
+        defaults["failure_cause"] = causes.fingerprint(*words)
     job = Job.objects.create(version=version, account=batch.account, state=state, **defaults | fields)
     position = batch.items.count()
     BatchItem.objects.create(

@@ -20,6 +20,7 @@ READERS = frozenset(
         "archives",
         "attention",
         "documents",
+        "failures",
         "filenames",
         "listings",
         "results",

@@ -14,9 +14,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from batches import attention, listings, selectors, sentences, wording
+from batches import attention, failures, listings, rights, selectors, sentences, wording
 from batches.models import Batch
-from batches.views import problems, rows
+from batches.views import causes, problems, rows
 from batches.views.access import SignedInRequest, batch_or_404
 from batches.wording import Group
 
@@ -127,13 +127,13 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
     )
     path = reverse("batches:batch_detail", args=[batch.public_id])
     shown = {"state": group, "cause": cause, "q": q, "notice": "1" if is_noticed else ""}
-    context = _batch_context(batch, group=group, cause=cause, q=q) | {
+    context = _batch_context(request, batch, group=group, cause=cause, q=q) | {
         "page": page,
         "previous": _with(path, **shown, before=page.before) if page.before else "",
         "next": _with(path, **shown, after=page.after) if page.after else "",
     }
     context |= {
-        "cause_label": wording.failure_label(cause.partition(":")[0], cause.partition(":")[2]),
+        "cause_label": context["causes"].titles.get(cause, "one cause") if cause else "",
         "conflict_words": batch.get_on_conflict_display(),
         "last_position": page.rows[-1].position if page.rows else None,
         "plan_words": problems.plan_words(batch.report.get("summary", {})),
@@ -147,7 +147,7 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
 def batch_live(request: SignedInRequest, public_id: str) -> HttpResponse:
     """What changed on the batch page: summary, notices, and the rows that the page shows, each in its place."""
     batch = batch_or_404(request.user, public_id)
-    context = _batch_context(batch, group=_filter(request), cause=_cause(request), q=_search(request))
+    context = _batch_context(request, batch, group=_filter(request), cause=_cause(request), q=_search(request))
     drawn = rows.shown(request.GET.get("rows", ""))
     changed = rows.changed(listings.items_at(batch, rows.positions(drawn)), drawn)
     has_new_notices = request.GET.get("notices", "") != context["notices_revision"]
@@ -172,21 +172,29 @@ def _filter(request: HttpRequest) -> str:
 
 
 def _cause(request: HttpRequest) -> str:
-    """`Cause.key` of a filter, only together with the failed rows that it narrows."""
-    return request.GET.get("cause", "")[:Q_MOST] if _filter(request) == Group.FAILED else ""
+    """The cause of a filter, only together with the failed rows that it narrows."""
+    wanted = request.GET.get("cause", "")
+    return wanted if _filter(request) == Group.FAILED and failures.is_key(wanted) else ""
+
+
+def _shows_all_causes(request: HttpRequest) -> bool:
+    return request.GET.get("causes", "") == "all"
 
 
 def _position(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 9 else None
 
 
-def _batch_context(batch: Batch, *, group: str, cause: str, q: str) -> dict[str, Any]:
+def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause: str, q: str) -> dict[str, Any]:
     """What the page and its live fragment both show of a batch."""
+    all_causes = "all" if _shows_all_causes(request) else ""
     progress = selectors.progress(batch)
     counts = progress.counts
     held = selectors.held_accounts(batch, progress)
     notices = attention.notices(batch, counts)
-    causes = attention.causes(batch) if progress.needs_attention else []
+    found = failures.Causes()
+    if progress.needs_attention:
+        found = failures.causes(batch, total=counts.total, shows_all=bool(all_causes))
     waits_until = selectors.waits_until(batch, progress, now=timezone.now())
     sentence = sentences.status_sentence(batch, progress, held, waits_until=waits_until)
     tabs = _tabs(batch, progress, group=group, q=q)
@@ -199,13 +207,16 @@ def _batch_context(batch: Batch, *, group: str, cause: str, q: str) -> dict[str,
         "breakdown": sentences.breakdown(progress),
         "estimate": sentences.sending_estimate(batch, progress),
         "attention": sentences.attention_sentence(progress),
-        "causes": causes,
+        "causes": found,
+        "cause_cards": causes.cards(found, rights.rights(request.user, batch.workspace)) if found.shown else [],
         "held_accounts": held,
         "noticed": notices,
         "tabs": tabs,
         "current": current,
         "matching": current.count,
-        "live_url": _with(reverse("batches:batch_live", args=[batch.public_id]), state=group, cause=cause, q=q),
+        "live_url": _with(
+            reverse("batches:batch_live", args=[batch.public_id]), state=group, cause=cause, q=q, causes=all_causes
+        ),
         "group": group,
         "cause": cause,
         "q": q,
@@ -214,7 +225,7 @@ def _batch_context(batch: Batch, *, group: str, cause: str, q: str) -> dict[str,
         "poll_seconds": 2 if counts.total <= 5000 else 5,
         "summary_revision": listings.digest(progress, sentence),
         "notices_revision": listings.digest(
-            causes, notices, [(account.pk, account.hold_reason, account.hold_words) for account in held]
+            found, notices, [(account.pk, account.hold_reason, account.hold_words) for account in held]
         ),
     }
 

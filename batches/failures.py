@@ -1,0 +1,267 @@
+"""Why items of one batch failed, grouped by cause, and what became of the last verb that was applied to each group.
+
+Read-only, in at most five queries whatever the size of a batch. What makes two failures one cause: `engine/causes.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from django.db.models import Case, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, QuerySet, Value, When, Window
+from django.db.models.functions import RowNumber
+
+from batches import wording
+from batches.models import FAILED_STATES, Batch, BatchItem, BulkAction, BulkActionItem, ItemResult, JobState, Verb
+
+#: Documents that a cause names before it says "and n more".
+NAMES_PER_CAUSE = 5
+CAUSES_SHOWN = 5
+#: When all are asked for. A batch where every document fails in its own words would have as many as documents.
+CAUSES_MOST = 100
+_GROUPS_MOST = 1000
+_KEY = re.compile(r"[0-9a-f]{16}")
+
+
+def is_key(text: str) -> bool:
+    """Whether the text can name a cause in an address."""
+    return _KEY.fullmatch(text) is not None
+
+
+@dataclass(frozen=True)
+class FailedItem:
+    position: int
+    business_id: str
+    document_id: str
+    words: str
+
+
+@dataclass(frozen=True)
+class LastAction:
+    """The last bulk action that was confirmed over items of a cause, and where those that it was done to are now.
+
+    `joined` are failed items of the cause that it did not hold: they came later, or were never part of it.
+    """
+
+    public_id: str
+    verb: Verb
+    by: str
+    at: datetime
+    is_running: bool
+    done: int = 0
+    waiting: int = 0
+    saved: int = 0
+    failed_again: int = 0
+    unchanged: int = 0
+    moving: int = 0
+    skipped: int = 0
+    not_done: int = 0
+    joined: int = 0
+
+    @property
+    def done_words(self) -> str:
+        """`312 retried by m.okoye`"""
+        total = self.done + self.waiting
+        count = f"{self.done:,} of {total:,}" if self.is_running and self.waiting else f"{self.done:,}"
+        return f"{count} {wording.VERBS_DONE[self.verb]} by {self.by}"
+
+    @property
+    def result_words(self) -> str:
+        """`300 saved, 12 failed again`"""
+        parts = (
+            (self.saved, "saved"),
+            (self.failed_again, "failed again"),
+            (self.moving, "in progress"),
+            (self.unchanged, "as before"),
+            (self.skipped, "skipped"),
+            (self.not_done, "not done"),
+        )
+        return ", ".join(f"{count:,} {words}" for count, words in parts if count)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Failed, undismissed items of one batch that failed alike; the first few by name. `share` is of the batch."""
+
+    key: str
+    failure_class: str
+    code: str
+    count: int
+    share: float
+    first_at: datetime
+    last_at: datetime
+    items: Sequence[FailedItem] = ()
+    last_action: LastAction | None = None
+
+    @property
+    def title(self) -> str:
+        return wording.failure_label(self.failure_class, self.code)
+
+    @property
+    def what_to_do(self) -> str:
+        return wording.what_to_do(self.failure_class, self.code)
+
+    @property
+    def suggested(self) -> Verb | None:
+        """The verb that is most often the way out; None where the content has to be corrected first."""
+        return wording.suggested_verb(self.failure_class, self.code)
+
+    @property
+    def share_words(self) -> str:
+        """`24 %` of the batch; what is there is never 0 %, what lacks one is never 100 %."""
+        if self.share >= 1:
+            return "all"
+        percent = min(99, max(1, round(self.share * 100)))
+        return f"{percent} %" if self.share >= 0.01 else "under 1 %"
+
+    @property
+    def more_count(self) -> int:
+        return self.count - len(self.items)
+
+
+@dataclass(frozen=True)
+class Causes:
+    """The most frequent causes in full, and what the others are called; `titles` by key."""
+
+    shown: Sequence[Cause] = ()
+    more_count: int = 0
+    titles: Mapping[str, str] = field(default_factory=dict)
+
+
+def causes(batch: Batch, *, total: int, shows_all: bool = False) -> Causes:
+    """Why items of this batch failed, the most frequent cause first. `total` is what the batch holds."""
+    groups = _groups(batch, total)
+    shown = groups[: CAUSES_MOST if shows_all else CAUSES_SHOWN]
+    if not shown:
+        return Causes()
+    keys = [cause.key for cause in shown]
+    named, actions = _named(batch, keys), _last_actions(batch, keys)
+    full = [replace(cause, items=named[cause.key], last_action=actions.get(cause.key)) for cause in shown]
+    return Causes(full, len(groups) - len(shown), {cause.key: cause.title for cause in groups})
+
+
+def failed_items(batch: Batch) -> QuerySet[BatchItem]:
+    """What needs a person: failed, neither cancelled in this batch nor dismissed."""
+    items = BatchItem.objects.filter(batch=batch, cancelled_at=None, dismissed_at=None)
+    return items.filter(version__job__state__in=FAILED_STATES)
+
+
+def _groups(batch: Batch, total: int) -> list[Cause]:
+    job = "version__job__"
+    counted = (
+        failed_items(batch)
+        .order_by()
+        .values_list(f"{job}failure_cause", f"{job}failure_class", f"{job}failure_code")
+        .annotate(count=Count("pk"), first=Min(f"{job}state_changed_at"), last=Max(f"{job}state_changed_at"))
+    )
+    # Class and code follow from the cause, but for the letters of the code.
+    groups: dict[str, Cause] = {}
+    for key, failure_class, code, count, first, last in counted.order_by("-count", f"{job}failure_cause")[
+        :_GROUPS_MOST
+    ]:
+        met = groups.get(key)
+        if met is None:
+            groups[key] = Cause(key, failure_class, code, count, count / max(total, 1), first, last)
+        else:
+            both = met.count + count
+            groups[key] = replace(
+                met,
+                count=both,
+                share=both / max(total, 1),
+                first_at=min(first, met.first_at),
+                last_at=max(last, met.last_at),
+            )
+    return sorted(groups.values(), key=lambda cause: (-cause.count, cause.failure_class, cause.code, cause.key))
+
+
+def _named(batch: Batch, keys: Sequence[str]) -> Mapping[str, list[FailedItem]]:
+    """The first documents of each cause, in manifest order."""
+    place = Window(RowNumber(), partition_by=[F("version__job__failure_cause")], order_by="position")
+    first = (
+        failed_items(batch)
+        .filter(version__job__failure_cause__in=keys)
+        .annotate(place=place)
+        .filter(place__lte=NAMES_PER_CAUSE)
+    )
+    columns = ("position", "document__business_id", "document__public_id", "version__job__failure_words")
+    named: dict[str, list[FailedItem]] = defaultdict(list)
+    for key, *item in first.order_by("position").values_list("version__job__failure_cause", *columns):
+        named[key].append(FailedItem(*item))
+    return named
+
+
+# --- what was done about it -----------------------------------------------------------------------------------------
+
+
+def _last_actions(batch: Batch, keys: Sequence[str]) -> Mapping[str, LastAction]:
+    """By cause, in one query where nothing was done, in four else."""
+    held = BulkActionItem.objects.filter(action__batch=batch, action__confirmed_at__isnull=False, cause__in=keys)
+    last: dict[str, int] = dict(held.order_by().values_list("cause").annotate(last=Max("action")))
+    if not last:
+        return {}
+    actions = BulkAction.objects.in_bulk(last.values())
+    counts = _where_they_are(last)
+    joined = _joined(batch, last)
+    found = {}
+    for key, action_id in last.items():
+        action = actions[action_id]
+        found[key] = LastAction(
+            public_id=action.public_id,
+            verb=Verb(action.verb),
+            by=action.actor_words,
+            at=action.confirmed_at or action.planned_at,
+            is_running=action.finished_at is None,
+            joined=joined.get(key, 0),
+            **counts[key],
+        )
+    return found
+
+
+def _of_last(last: Mapping[str, int]) -> Q:
+    """The rows of each cause in the last action over it."""
+    wanted = Q()
+    for key, action_id in last.items():
+        wanted |= Q(cause=key, action_id=action_id)
+    return wanted
+
+
+def _where_they_are(last: Mapping[str, int]) -> Mapping[str, dict[str, int]]:
+    job = "item__version__job__"
+    moved = Case(
+        When(**{f"{job}state_changed_at__gte": F("at")}, then=Value(1)), default=Value(0), output_field=IntegerField()
+    )
+    rows = BulkActionItem.objects.filter(_of_last(last)).annotate(moved=moved).order_by()
+    counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for key, result, state, has_moved, count in rows.values_list("cause", "result", f"{job}state", "moved").annotate(
+        count=Count("pk")
+    ):
+        for name in _counted_as(result, state, has_moved=bool(has_moved)):
+            counts[key][name] += count
+    return counts
+
+
+def _counted_as(result: str, state: str, *, has_moved: bool) -> Iterable[str]:
+    match result:
+        case ItemResult.WAITING:
+            return ("waiting",)
+        case ItemResult.SKIPPED:
+            return ("skipped",)
+        case ItemResult.FAILED | ItemResult.ABORTED:
+            return ("not_done",)
+    if state == JobState.SAVED:
+        return ("done", "saved")
+    if state in FAILED_STATES:
+        return ("done", "failed_again" if has_moved else "unchanged")
+    return ("done", "moving") if state != JobState.CANCELLED else ("done",)
+
+
+def _joined(batch: Batch, last: Mapping[str, int]) -> Mapping[str, int]:
+    """How many failed items each cause has that the last action over it did not hold."""
+    held = BulkActionItem.objects.filter(
+        _of_last(last), item=OuterRef("pk"), cause=OuterRef("version__job__failure_cause")
+    )
+    new = failed_items(batch).filter(~Exists(held), version__job__failure_cause__in=list(last)).order_by()
+    return dict(new.values_list("version__job__failure_cause").annotate(count=Count("pk")))
