@@ -200,7 +200,8 @@ def _update_account(account: ProviderAccount, plan: AccountPlan, *, rotate_key: 
     if account.archived_at is not None:
         return Outcome(account, "kept", ("It is archived, so nothing of it was changed.",))
     notes = _move(account, plan) + _rotate_key(account, plan, rotate_key=rotate_key)
-    if plan.webhook_secret and plan.webhook_secret != account.webhook_secret:
+    # A secret that was registered from here is newer than the environment, which nobody has told of it.
+    if plan.webhook_secret and plan.webhook_secret != account.webhook_secret and not account.webhook_id:
         account.webhook_secret_previous = account.webhook_secret
         account.webhook_secret = plan.webhook_secret
         notes.append("The webhook secret was replaced; the one of before is still accepted.")

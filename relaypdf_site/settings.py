@@ -111,6 +111,8 @@ Q_CLUSTER = {
 # --- RelayPDF Batches -----------------------------------------------------------------------------------------------
 
 STORAGE_URL = env.storage_url(DATA_DIR)
+# Under which address providers reach this site, for registering webhooks; pages need no such thing.
+PUBLIC_URL = env.http_url("PUBLIC_URL")
 RELAYPDF_BASE_URL = env.http_url("RELAYPDF_BASE_URL")
 RELAYPDF_API_KEY = env.text("RELAYPDF_API_KEY")
 RELAYPDF_WEBHOOK_SECRET = env.text("RELAYPDF_WEBHOOK_SECRET")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import path, reverse
 from django.utils import timezone
+from django.utils.html import format_html
 
 from batches import selectors, sentences, wording
+from batches.admin import account_webhooks
 from batches.admin.kinds import Kept
-from batches.engine import deadlines, health
+from batches.engine import deadlines, health, webhook_health
 from batches.models import HoldReason, LearnedDeadline, ProviderAccount
 from batches.views.access import record
 
@@ -65,6 +69,7 @@ class ProviderAccountAdmin(Kept):
         "created_at",
         "secrets",
         "suggested_deadlines",
+        "webhooks",
     )
     fieldsets = (
         (None, {"fields": ("name", "slug", "workspace", "kind", "base_url", "download_hosts", "archived_at")}),
@@ -72,6 +77,7 @@ class ProviderAccountAdmin(Kept):
             "Health",
             {"fields": ("health", "hold_reason", "hold_words", "held_at", "probe_at", "transport_failure_count")},
         ),
+        ("Webhooks", {"fields": ("webhooks",)}),
         ("Secrets", {"fields": ("secrets", "api_key", "webhook_secret", "webhook_secret_previous")}),
         (
             "Pace and limits",
@@ -115,6 +121,22 @@ class ProviderAccountAdmin(Kept):
         names = {"api_key": "API key", "webhook_secret": "webhook secret", "webhook_secret_previous": "previous one"}
         return ", ".join(words for name, words in names.items() if selectors.is_set(account, name)) or "nothing"
 
+    @admin.display(description="webhooks")
+    def webhooks(self, account: ProviderAccount) -> str:
+        if not account.pk:
+            return "Save the account first."
+        words = webhook_health.words(webhook_health.of(account.pk))
+        return format_html(
+            '{} <a href="{}">Register, rotate or delete</a>',
+            words,
+            reverse("admin:account_webhooks", args=[account.pk]),
+        )
+
+    def get_urls(self) -> list[Any]:
+        page = self.admin_site.admin_view(partial(account_webhooks.page, self))
+        own = [path("<int:account_id>/webhooks/", page, name="account_webhooks")]
+        return [*own, *super().get_urls()]
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[ProviderAccount]:
         return super().get_queryset(request).defer(*selectors.ACCOUNT_SECRETS)
 
@@ -129,6 +151,7 @@ class ProviderAccountAdmin(Kept):
         for name in selectors.ACCOUNT_SECRETS:
             if form.cleaned_data[name]:
                 setattr(obj, name, form.cleaned_data[name])
+                obj.webhook_rotated_at = None  # set by hand: no sweep takes the previous one away
         super().save_model(request, obj, form, change)
         action = "change_account" if change else "add_account"
         record(request, action, f"account {obj.slug}", obj.workspace, fields=sorted(form.changed_data))

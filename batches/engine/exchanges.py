@@ -16,7 +16,7 @@ class Evidence:
 
     facts: ExchangeFacts
     account_id: int
-    job_id: int
+    job_id: int | None
     submission_id: int | None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
-from batches.engine import inbox, links, mishaps, outliers, running, stopping, wakeups
+from batches.engine import inbox, links, mishaps, outliers, running, stopping, wakeups, webhook_health, webhook_setup
 from batches.engine.contention import again_after_deadlock
 from batches.models import Job, PumpSlot
 from batches.storage import ArtifactStore
@@ -34,6 +34,8 @@ class SweepReport:
     unneeded_ended: int
     notices_changed: int
     events_matched: int
+    secrets_ended: int
+    silences_changed: int
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -50,6 +52,8 @@ def sweep(store: ArtifactStore, *, now: datetime) -> SweepReport:
         unneeded_ended=_part("ending what is not needed", lambda: running.end_unneeded(now=now, most=ROWS_MOST)),
         notices_changed=_part("judging stored PDFs", lambda: outliers.sweep(now=now)),
         events_matched=_part("matching webhook events", lambda: _match_events(now=now)),
+        secrets_ended=_part("ending replaced secrets", lambda: webhook_setup.end_previous(now=now)),
+        silences_changed=_part("looking whether webhooks come", lambda: webhook_health.sweep(now=now)),
         temporaries_removed=_part(
             "removing temporaries", lambda: store.sweep_temporaries(older_than=TEMPORARY_AGE, now=now)
         ),

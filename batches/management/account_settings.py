@@ -102,6 +102,7 @@ def apply(account: ProviderAccount, pairs: Sequence[str]) -> dict[str, Any]:
     if "webhook_secret" in changes:
         with contextlib.suppress(UnreadableSecret):  # an old one that nobody can read is of no use
             changes["webhook_secret_previous"] = account.webhook_secret  # still accepted while the provider rotates
+        changes["webhook_rotated_at"] = None
     for key, value in changes.items():
         setattr(account, key, value)
     untouched = [field.name for field in account._meta.fields if field.name not in changes]

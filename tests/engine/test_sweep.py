@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import links, outliers, running, stopping, sweep, wakeups
+from batches.engine import links, outliers, running, stopping, sweep, wakeups, webhook_setup
 from batches.models import Batch, Job
 from batches.storage import open_store
 from tests import factories
@@ -49,6 +49,7 @@ PARTS = {
     "end_unneeded": running,
     "sweep": outliers,
     "match_recorded": wakeups,
+    "end_previous": webhook_setup,
 }
 
 

@@ -150,6 +150,37 @@ class ProviderConformance:
             assert secret not in kept
         json.dumps([dict(x.exchange.response) for x in (accepted, status, downloaded, deleted)])
 
+    # --- webhook addresses -----------------------------------------------------------------------------------------
+
+    def test_an_address_is_registered_listed_without_its_secret_and_deleted(self, peer: Peer) -> None:
+        if not peer.provider.capabilities.webhook_endpoints:
+            with pytest.raises(ProviderError):
+                peer.provider.list_webhooks(now=utc_now())
+            return
+        first, second = (
+            peer.provider.register_webhook(f"https://batches.example.com/webhooks/{name}", now=utc_now())
+            for name in ("one", "two")
+        )
+        assert first.endpoint.id != second.endpoint.id
+        assert first.endpoint.secret
+        assert second.endpoint.secret not in ("", first.endpoint.secret)
+        listed = peer.provider.list_webhooks(now=utc_now())
+        addresses = {each.id: each.url for each in listed.endpoints}
+        assert addresses[first.endpoint.id] == "https://batches.example.com/webhooks/one"
+        assert not any(each.secret for each in listed.endpoints)
+        deleted = peer.provider.delete_webhook(first.endpoint.id, now=utc_now())
+        again = peer.provider.delete_webhook(first.endpoint.id, now=utc_now())
+        assert (deleted.already_gone, again.already_gone) == (False, True)
+        left = {each.id for each in peer.provider.list_webhooks(now=utc_now()).endpoints}
+        assert first.endpoint.id not in left
+        assert second.endpoint.id in left
+        kept = repr([each.exchange for each in (first, second, listed, deleted, again)])
+        for secret in (*peer.secrets, first.endpoint.secret, second.endpoint.secret):
+            assert secret not in kept
+        assert first.endpoint.secret not in repr(first)
+        assert {each.exchange.kind for each in (first, listed, deleted)} == {"webhook"}
+        peer.provider.delete_webhook(second.endpoint.id, now=utc_now())
+
     # --- doubt -------------------------------------------------------------------------------------------------------
 
     def test_a_lost_answer_is_found_again_with_the_same_key_and_bytes(self, peer: Peer) -> None:

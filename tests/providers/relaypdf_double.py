@@ -58,6 +58,8 @@ class RelayPDFDouble:
         self.api_key = api_key
         self.jobs: dict[str, Job] = {}
         self.keys: dict[str, str] = {}
+        #: Webhook addresses by id, in the order of their registration, each with its secret.
+        self.endpoints: dict[str, tuple[str, str]] = {}
         self.requests: list[Seen] = []
         self.connections = 0
         self.accepted = threading.Event()
@@ -66,6 +68,7 @@ class RelayPDFDouble:
         #: Status words of the next jobs, when they are asked for before they end.
         self.next_status = "completed"
         self.finished = threading.Event()
+        self._endpoint_count = 0
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
         double = self
@@ -229,6 +232,21 @@ class RelayPDFDouble:
                 self.jobs[job_id] = Job(job_id, body, status=self.next_status)
         return 202, {"id": job_id, "status": "processing", "pollUrl": f"{self.url}/v1/jobs/{job_id}"}
 
+    def webhooks(self, method: str, name: str, body: bytes) -> tuple[int, Any]:
+        if method == "POST":
+            with self._lock:
+                self._endpoint_count += 1
+                number = self._endpoint_count
+                endpoint_id, secret = f"wh_{number}", f"whsec_invented{number}"
+                self.endpoints[endpoint_id] = (json.loads(body)["url"], secret)
+            url = self.endpoints[endpoint_id][0]
+            return 201, {"id": endpoint_id, "url": url, "secret": secret, "secretPrefix": secret[:8]}
+        if method == "GET":
+            return 200, {"endpoints": [{"id": each, "url": url} for each, (url, _) in self.endpoints.items()]}
+        if self.endpoints.pop(name, None) is None:
+            return 404, _error("not_found", "There is no such endpoint.")
+        return 200, {"ok": True}
+
     def job_answer(self, job_id: str) -> tuple[int, Any]:
         job = self.jobs.get(job_id)
         if job is None:
@@ -280,13 +298,13 @@ class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1
 
     def do_POST(self) -> None:
-        self._serve("submit")
+        self._serve("webhooks" if self.path.startswith("/v1/webhooks") else "submit")
 
     def do_DELETE(self) -> None:
-        self._serve("delete")
+        self._serve("webhooks" if self.path.startswith("/v1/webhooks") else "delete")
 
     def do_GET(self) -> None:
-        points = {"/v1/jobs/": "poll", "/v1/files/": "download", "/v1/account": "account"}
+        points = {"/v1/jobs/": "poll", "/v1/files/": "download", "/v1/account": "account", "/v1/webhooks": "webhooks"}
         self._serve(next((point for start, point in points.items() if self.path.startswith(start)), "other"))
 
     def _serve(self, point: str) -> None:
@@ -311,6 +329,8 @@ class _Handler(BaseHTTPRequestHandler):
             return *double.job_answer(name), {}
         if point == "account":
             return 200, {"plan": "free", "rateTier": "free", "wallet": {"balanceMillicents": 500000}}, {}
+        if point == "webhooks":
+            return *double.webhooks(self.command, name, body), {}
         job = double.jobs.get(name)
         if job is None or job.file is None:
             return 404, _error("not_found", "There is no such file."), {}

@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from batches import results, selectors, sentences, wording
-from batches.engine import deadlines, health
+from batches.engine import deadlines, health, webhook_health
 from batches.management import account_settings, auditing, choosing
 from batches.management.readiness import DatabaseCommand
 from batches.models import AccountHealth, HoldReason, ProviderAccount
@@ -80,12 +80,14 @@ class Command(DatabaseCommand):
             self.stdout.write(wording.HOLD_WHAT_TO_DO[account.hold_reason])
         else:
             self.stdout.write(f"{account.slug}: open, {wording.pace(sentences.interval_ms(account))}")
+        self.stdout.write(f"Webhooks: {webhook_health.words(webhook_health.of(account.pk))}")
         for key, value in facts.items():
             self.stdout.write(f"  {key:<26}{value if value not in (None, '') else '-'}")
 
 
 def _facts(account: ProviderAccount) -> dict[str, Any]:
     """The account without its secrets; whether they are there is said."""
+    webhooks = webhook_health.of(account.pk)
     return {
         "slug": account.slug,
         "name": account.name,
@@ -115,5 +117,9 @@ def _facts(account: ProviderAccount) -> dict[str, Any]:
         "price_currency": account.price_currency,
         "has_api_key": selectors.is_set(account, "api_key"),
         "has_webhook_secret": selectors.is_set(account, "webhook_secret"),
+        "webhook_url": account.webhook_url or None,
+        "webhook_last_received_at": results.timestamp(webhooks.last_received_at),
+        "webhook_announced": f"{webhooks.told} of {webhooks.completions}",
+        "webhooks_silent": webhooks.is_silent,
         "archived_at": results.timestamp(account.archived_at),
     }

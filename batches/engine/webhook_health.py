@@ -1,0 +1,117 @@
+"""Whether webhooks come: when the last one did, how many completions they told of, and when their silence is a fault.
+
+A provider that meets failures may switch an address off, and everything goes on at the speed of polling: nobody would
+notice, so an alert says it, and closes when events come again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+
+from batches import wording
+from batches.engine import alerts, mishaps, wakeups
+from batches.models import Alert, AlertKind, Duration, JobState, ProviderAccount, WebhookEvent
+
+#: Silence is a fault when so many documents were finished in it, over so long a time: a few lost events, or an idle
+#: night, are none.
+SILENT_COMPLETIONS = 20
+SILENT_FOR = timedelta(minutes=30)
+
+
+@dataclass(frozen=True)
+class WebhookHealth:
+    """One account's webhooks. `expected`: a secret is set, so they could come.
+
+    `told` of the newest `completions` were announced before they were seen. `finished_in_silence` counts completions
+    since the last event, or since they are expected, no further than is asked.
+    """
+
+    expected: bool
+    last_received_at: datetime | None
+    told: int
+    completions: int
+    finished_in_silence: int
+    is_silent: bool
+
+
+def is_silent(finished_in_silence: int, *, since: datetime, newest_finished_at: datetime | None) -> bool:
+    """The rule. `since`: the last event, or when they could first have come."""
+    if newest_finished_at is None or finished_in_silence < SILENT_COMPLETIONS:
+        return False
+    return newest_finished_at - since >= SILENT_FOR
+
+
+def of(account_id: int) -> WebhookHealth:
+    account = (
+        ProviderAccount.objects.filter(pk=account_id)
+        .annotate(expects=Q(webhook_secret__gt="") | Q(webhook_secret_previous__gt="") | Q(webhook_id__gt=""))
+        .values("expects", "webhook_registered_at", "created_at", "archived_at")
+        .get()
+    )
+    expected = bool(account["expects"]) and account["archived_at"] is None
+    events = WebhookEvent.objects.filter(account_id=account_id).order_by("-received_at")
+    last = events.values_list("received_at", flat=True).first()
+    since = max(filter(None, (last, account["webhook_registered_at"], account["created_at"])))
+    saved = Duration.objects.filter(account_id=account_id, outcome=JobState.SAVED).order_by("-id")
+    newest = list(saved.values_list("at", flat=True)[:SILENT_COMPLETIONS])
+    unheard = [at for at in newest if at > since]
+    lately = wakeups.told_lately(account_id)
+    return WebhookHealth(
+        expected=expected,
+        last_received_at=last,
+        told=lately.told,
+        completions=lately.completions,
+        finished_in_silence=len(unheard),
+        is_silent=expected and is_silent(len(unheard), since=since, newest_finished_at=unheard[0] if unheard else None),
+    )
+
+
+def words(health: WebhookHealth) -> str:
+    """What a person reads of it."""
+    if not health.expected:
+        return "No secret is set, so no webhook is taken; polling finds every document."
+    last = (
+        f"The last came at {health.last_received_at:%Y-%m-%d %H:%M:%S} UTC."
+        if health.last_received_at
+        else "None has come yet."
+    )
+    share = (
+        f"Of the last {health.completions:,} documents {health.told:,} were announced." if health.completions else ""
+    )
+    silence = "They have fallen silent: documents are found by polling only." if health.is_silent else ""
+    return " ".join(filter(None, (last, share, silence)))
+
+
+def sweep(*, now: datetime) -> int:
+    """Open and close the alert of every account that expects webhooks; how many changed."""
+    changed = 0
+    open_alerts = Alert.objects.filter(kind=AlertKind.WEBHOOKS_SILENT, closed_at=None)
+    alerted = set(open_alerts.values_list("account_id", flat=True))
+    expects = Q(webhook_secret__gt="") | Q(webhook_secret_previous__gt="") | Q(webhook_id__gt="") | Q(pk__in=alerted)
+    for account in ProviderAccount.objects.filter(expects).only("name", "slug").order_by("pk"):
+        with mishaps.contained(f"looking whether webhooks of {account.slug} come"):
+            changed += _judge(account, is_alerted=account.pk in alerted, now=now)
+    return changed
+
+
+def _judge(account: ProviderAccount, *, is_alerted: bool, now: datetime) -> int:
+    health = of(account.pk)
+    if health.is_silent == is_alerted:
+        return 0
+    if health.is_silent:
+        alerts.open_for_account(account, AlertKind.WEBHOOKS_SILENT, alert_words(account.name, health), now=now)
+    else:
+        alerts.close_for_account(account, AlertKind.WEBHOOKS_SILENT, now=now)
+    return 1
+
+
+def alert_words(name: str, health: WebhookHealth) -> str:
+    last = f"since {health.last_received_at:%Y-%m-%d %H:%M} UTC" if health.last_received_at else "at all so far"
+    return (
+        f"{wording.sentence(f'No webhook of {name} has come {last}')} Its documents are finished and found by polling, "
+        "only later. Look whether the provider still has our address and whether it can be reached: on the account's "
+        "page in the admin, under Webhooks, or with manage.py webhook."
+    )
