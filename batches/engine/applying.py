@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from batches.engine import mishaps, repairs, withdrawals
+from batches.engine import mishaps, repairs, versions, withdrawals
 from batches.engine.orders import Order, Result
 from batches.models import ItemResult, Verb
 
@@ -30,6 +30,7 @@ APPLY: Mapping[Verb, Apply] = {
     Verb.CHECK_AGAIN: repairs.check_again,
     Verb.FETCH_AGAIN: repairs.fetch_again,
     Verb.RETRY: repairs.retry,
+    Verb.REGENERATE: versions.regenerate,
     Verb.CANCEL: withdrawals.cancel,
     Verb.DISMISS: withdrawals.dismiss,
     Verb.REOPEN: withdrawals.reopen,

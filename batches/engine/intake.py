@@ -90,6 +90,7 @@ def existing_documents(
                     )
                 ),
                 current_number=F("document__current_version__number"),
+                is_final=F("document__is_final"),
                 state=F("job__state"),
                 account_slug=F("job__account__slug"),
                 file_deleted_at=F("artifact__local_deleted_at"),
@@ -100,12 +101,13 @@ def existing_documents(
                 "input_sha256",
                 "ever_sent",
                 "current_number",
+                "is_final",
                 "state",
                 "account_slug",
                 "file_deleted_at",
             )
         )
-        for business_id, number, input_sha256, ever_sent, current, state, slug, deleted_at in rows:
+        for business_id, number, input_sha256, ever_sent, current, is_final, state, slug, deleted_at in rows:
             version = ExistingVersion(
                 number=number,
                 input_sha256=input_sha256,
@@ -116,7 +118,7 @@ def existing_documents(
             )
             before = found.get(business_id)
             versions = (*before.versions, version) if before else (version,)
-            found[business_id] = ExistingDocument(business_id, current, versions)
+            found[business_id] = ExistingDocument(business_id, current, versions, is_final)
     return found
 
 
@@ -230,6 +232,7 @@ def _write(batch: Batch, checked: Check, starter: By, *, now: datetime) -> None:
     for chunk in _chunks(checked.plan.rows):
         _make_documents(batch, [planned for planned in chunk if planned.action is Action.NEW], now=now)
         documents = _documents(batch.workspace, [planned.row.business_id for planned in chunk])
+        _refuse_final(batch.workspace, [planned for planned in chunk if planned.action is Action.CHANGED])
         sending = [planned for planned in chunk if planned.action in (Action.NEW, Action.CHANGED)]
         _make_versions(batch, sending, documents, starter, now=now)
         versions = _versions(documents.values())
@@ -264,6 +267,13 @@ def _write(batch: Batch, checked: Check, starter: By, *, now: datetime) -> None:
     )
     if checked.plan.render_count:
         queue.ring()
+
+
+def _refuse_final(workspace: Workspace, changed: Sequence[manifests.PlannedRow]) -> None:
+    """Raise for a document that was marked final since the check."""
+    names = [planned.row.business_id for planned in changed]
+    if names and Document.objects.filter(workspace=workspace, business_id__in=names, is_final=True).exists():
+        raise IntakeRefused("One of its documents was marked final at this moment. Check the file again.")
 
 
 def _make_documents(batch: Batch, planned_rows: Sequence[manifests.PlannedRow], *, now: datetime) -> None:
@@ -346,7 +356,8 @@ def _make_jobs(
     whose = {"account": batch.account_id, "lead_batch": batch.pk}
     bulk.insert(Job, [{"version": version_id, **whose, **times} for _document, version_id in made])
     if made:
-        current = [{"pk": document_id, "current_version": version_id} for document_id, version_id in made]
+        is_taken = {"source_sha256": "", "source_seen_at": None}  # nothing newer than this was offered
+        current = [{"pk": document_id, "current_version": version_id, **is_taken} for document_id, version_id in made]
         bulk.guarded_update(Document, current)
 
 

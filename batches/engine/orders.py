@@ -24,7 +24,8 @@ class NewInput:
 class Order:
     """Who wants it, why, and what they have accepted. Rights were checked by the face that made it.
 
-    `is_confirmed`: they were shown `Answer.to_confirm` and went on. `inputs` are new contents by item, for Regenerate.
+    `is_confirmed`: they were shown `Answer.to_confirm` and went on. For Regenerate, `inputs` are new contents by item,
+    and `versions` the versions that they looked at (primary keys): an item that names another one by now is skipped.
     `is_audited` is false where a bulk action keeps the record of its items itself.
     """
 
@@ -33,6 +34,7 @@ class Order:
     is_confirmed: bool = False
     may_regenerate_final: bool = False
     inputs: Mapping[int, NewInput] = field(default_factory=dict)
+    versions: Mapping[int, int] = field(default_factory=dict)
     is_audited: bool = True
 
 

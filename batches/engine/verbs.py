@@ -89,6 +89,7 @@ PRICES: Mapping[Verb, Price] = {
 #: A reason is asked for where something may be billed, or is given up.
 NEEDS_REASON = frozenset({Verb.REGENERATE, Verb.RETRY, Verb.DISMISS, Verb.CANCEL})
 
+NEWER_EXISTS = "A newer version of the document exists; regenerate that one."
 _CANCELLED_ITEM = "It is cancelled in this batch; reopen it first."
 _BY_STATE: Mapping[JobState, str] = {
     JobState.PENDING: "It waits for its turn, and is sent by itself.",
@@ -202,8 +203,10 @@ def _retry_unknown(standing: Standing, now: datetime) -> Answer:
 def _regenerate(standing: Standing, _now: datetime, asked: Asked) -> Answer:
     if standing.is_cancelled:
         return _refused(_CANCELLED_ITEM)
+    if standing.batch_is_cancelled:
+        return _refused("The whole batch was cancelled, for good; hand its file over again.")
     if not standing.is_current:
-        return _refused("A newer version of the document exists; regenerate that one.")
+        return _refused(NEWER_EXISTS)
     if standing.is_final and not asked.may_regenerate_final:
         return _refused("It is marked final; whoever has the right to may regenerate it, or take the mark off.")
     match standing.state:

@@ -15,6 +15,8 @@ MOST_KEYS = 200
 """A row with more keys is not looked at key by key."""
 INLINE_SOURCES = frozenset({"html", "html_content", "markdown"})
 KNOWN = frozenset({"id", "filename", "options", "meta", *SOURCES})
+REMARK = "_"
+"""Begins the columns that a list of failed rows adds (`_error`): they come back with the row and mean nothing."""
 _UNUSED = frozenset({"version", "data"})
 """Allowed by the manifest format, without effect on a finished document."""
 
@@ -59,7 +61,7 @@ def checked_names(row: dict[str, JsonValue], error: Note, warning: Note) -> list
     given = [key for key in SOURCES if row.get(key) is not None]
     blamed = False
     for key in row:
-        if key in KNOWN:
+        if key in KNOWN or key.startswith(REMARK):
             continue
         meant = _meant_source(key, has_source=bool(given))
         if _plain_spelling(key) in _TEMPLATE_KEYS and not given:

@@ -35,7 +35,7 @@ class Action(StrEnum):
     NEW = "new"  # unknown id: version 1 is made and sent
     UNCHANGED = "unchanged"  # attach to a version that is saved or under way; nothing is sent
     CHANGED = "changed"  # other input under a known id: version n+1 is made and sent
-    REFUSED = "refused"  # other input under a known id, and the uploader wanted none of that
+    REFUSED = "refused"  # other input under a known id, and the uploader wanted none of that, or it is marked final
     REVIVE = "revive"  # attach to a version cancelled before it was ever sent; it is sent now
     ATTACHED_FAILED = "attached_failed"  # attach, show it with its reason; nothing is sent
     ATTACHED_DELETED = "attached_deleted"  # saved, file deleted by retention; nothing is sent
@@ -74,6 +74,8 @@ class ExistingDocument:
     business_id: str
     current_number: int
     versions: tuple[ExistingVersion, ...]
+    is_final: bool = False
+    """Whether it was marked final: an upload makes no further version of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class Plan:
     rows: tuple[PlannedRow, ...]
     on_conflict: OnConflict
     errors: tuple[Problem, ...]
-    """`id_content_conflict`, for the REFUSED rows; empty when there are none."""
+    """`id_content_conflict` or `document_final`, for the REFUSED rows; empty when there are none."""
 
     @property
     def ok(self) -> bool:
@@ -173,7 +175,7 @@ def plan(
             else _planned_against(row, document, on_conflict, account_slug)
         )
         if decided.action is Action.REFUSED:
-            _record_conflict(findings, decided)
+            _record_conflict(findings, decided, is_final=document is not None and document.is_final)
         planned.append(decided)
     return Plan(tuple(planned), on_conflict, findings.errors())
 
@@ -184,7 +186,7 @@ def _planned_against(
     same = [version for version in document.versions if version.input_sha256 == row.input_sha256]
     if same:
         return _attached(row, document, max(same, key=lambda version: version.number), account_slug)
-    if on_conflict is OnConflict.REFUSE:
+    if on_conflict is OnConflict.REFUSE or document.is_final:
         return PlannedRow(row, Action.REFUSED, document.current_number)
     newest = max(version.number for version in document.versions)
     notices = tuple(
@@ -238,8 +240,17 @@ def _other_account_notice(version: ExistingVersion, account_slug: str) -> Notice
     return Notice(NoticeKind.OTHER_ACCOUNT, message, needs_confirmation=True)
 
 
-def _record_conflict(findings: Findings, planned: PlannedRow) -> None:
+def _record_conflict(findings: Findings, planned: PlannedRow, *, is_final: bool) -> None:
     row = planned.row
+    if is_final:
+        message = (
+            f"The document {shown(row.business_id)} is marked final (version {planned.version_number}); "
+            f"this row's content or options differ from it."
+        )
+        fix = "Leave the row out, have the mark taken off first, or regenerate the document on its page."
+        place = Place(row.position, row.line, row.character, row.business_id, message, fix)
+        findings.row_error(Code.DOCUMENT_FINAL, "id", place)
+        return
     message = (
         f"The id {shown(row.business_id)} already stands for another document "
         f"(version {planned.version_number}); this row's content or options differ from it."

@@ -40,6 +40,7 @@ class Code(StrEnum):
     NOT_DECODABLE = "not_decodable"
     UNRESOLVED_PLACEHOLDER = "unresolved_placeholder"
     ID_CONTENT_CONFLICT = "id_content_conflict"
+    DOCUMENT_FINAL = "document_final"
     # the upload as a whole
     EMPTY_FILE = "empty_file"
     WRONG_FILE_TYPE = "wrong_file_type"

@@ -67,7 +67,8 @@ class DocumentVersion(models.Model):
     """The exact input of one document, number 1, 2, … Rows are never updated.
 
     The input text (UTF-8) lies in the row when it is small, else in the artifact store under `input_key`.
-    `input_sha256` is over kind, text and options (`manifests.fingerprint`): the same digest is the same version.
+    `input_sha256` is over kind, text and options (`manifests.fingerprint`): the same digest is the same version, unless
+    it was regenerated as it was; then an upload attaches to the newest of them.
     """
 
     document = models.ForeignKey(Document, on_delete=models.PROTECT, related_name="versions")

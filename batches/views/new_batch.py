@@ -21,7 +21,7 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods, require_POST
 
 from batches import filenames, selectors, sentences, storage
-from batches.engine import intake
+from batches.engine import intake, versions
 from batches.engine.errors import IntakeRefused
 from batches.forms import NewBatchForm, too_large_words
 from batches.manifests import ManifestRefused, from_upload
@@ -92,6 +92,7 @@ def _check(
     with check.manifest:
         facts |= {"sha256": check.manifest.upload_sha256, "is_ok": check.ok}
         record(request, "check_upload", "upload", workspace, **facts)
+        versions.note_offered(check, now=timezone.now())
         if not check.ok:
             return _report(request, draft, check.report(), workspace, account)
         file.file.seek(0)

@@ -20,7 +20,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
 from batches import filenames, selectors, sentences, storage, wording
-from batches.engine import intake, stopping
+from batches.engine import intake, stopping, versions
 from batches.engine.errors import IntakeRefused
 from batches.management import auditing, choosing, refusals, tables
 from batches.management.readiness import DatabaseCommand
@@ -108,6 +108,7 @@ class Command(DatabaseCommand):
         except ManifestRefused as refused:
             raise self._refusal(refused.report(), as_json=options["json"]) from refused
         with check.manifest:
+            versions.note_offered(check, now=timezone.now())
             if not check.ok:
                 raise self._refusal(check.report(), as_json=options["json"])
             refusals.write_report(self.stderr, check.report())

@@ -1,0 +1,279 @@
+"""Making the next version of documents that exist: the rows of it, in the caller's transaction.
+
+What may have a next version, and who asked for it, is for the caller (`versions.py`, `replacing.py`); intake writes
+its own, for documents that are new. Rows of versions are never updated, and an older version's job is never touched,
+but for one that was not sent and that nobody needs any more: it ends.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Exists, F, Max, OuterRef
+
+from batches import manifests, queue
+from batches.conf import ENGINE
+from batches.engine import bulk, pacing, running, transitions, turns
+from batches.engine.audit import By
+from batches.engine.orders import NewInput
+from batches.models import (
+    NOTHING_THERE,
+    Batch,
+    BatchItem,
+    Document,
+    DocumentVersion,
+    Job,
+    JobState,
+    Lane,
+    Submission,
+    Workspace,
+)
+from batches.storage import ArtifactStore, input_key
+
+#: An earlier version with the same input is attached to in these states: it is there, or comes by itself.
+_ATTACHABLE = frozenset({JobState.PENDING, JobState.SUBMITTING, JobState.ACCEPTED, JobState.RENDERED, JobState.SAVED})
+
+
+@dataclass(frozen=True)
+class Content:
+    """The input of a version as its row holds it: the text inline when small, else in the store under `key`."""
+
+    kind: str
+    inline: bytes | None = field(repr=False)
+    key: str | None
+    sha256: str
+    byte_count: int
+    filename: str
+    options: Mapping[str, Any]
+
+
+@dataclass
+class Wanted:
+    """A document that gets its next version, and the items that move to it. `content` None: the same input again.
+
+    `batch` is the one at whose account it is rendered.
+    """
+
+    document: Document
+    version: DocumentVersion
+    batch: Batch
+    content: Content | None
+    items: list[BatchItem]
+    row: Mapping[str, Any] | None = None
+    """The corrected row as it was given, where one was."""
+
+    @property
+    def sha256(self) -> str:
+        return self.content.sha256 if self.content else self.version.input_sha256
+
+
+@dataclass(frozen=True)
+class Made:
+    """The version that a document's items name now. Not `is_new`: one with this very input was there already."""
+
+    version_id: int
+    number: int
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    version_id: int
+    number: int
+    is_revived: bool
+
+
+def content(new: NewInput, *, workspace_slug: str, business_id: str, store: ArtifactStore | None) -> Content:
+    """The input's facts. A large one is put into the store, under a key that its content names: harmless if it is
+    never used. Call it before the transaction (with no store only for a small one); store errors pass."""
+    text = new.text.encode()
+    sha256 = manifests.fingerprint(new.kind, new.text, new.options)  # type: ignore[arg-type] # the model's own kinds
+    key = None
+    if len(text) > ENGINE.inline_bytes_most:
+        if store is None:
+            raise ValueError("a large input is put into the store before the transaction")
+        key = input_key(workspace_slug, business_id, sha256)
+        store.put(key, io.BytesIO(text))
+    return Content(new.kind, None if key else text, key, sha256, len(text), new.filename, dict(new.options))
+
+
+def lock(item_ids: Iterable[int]) -> None:
+    """Hold all that could send or attach to what these items name: their workspaces, the lanes of their jobs'
+    accounts, the jobs. In the order of `running.py`, before anything is read that is relied on."""
+    workspaces: set[int] = set()
+    accounts: set[int] = set()
+    jobs: set[int] = set()
+    columns = ("batch__workspace_id", "version__job__account_id", "version__job__pk")
+    for ids in bulk.chunks(list(item_ids), bulk.ROWS_PER_STATEMENT):
+        for workspace_id, account_id, job_id in BatchItem.objects.filter(pk__in=ids).order_by().values_list(*columns):
+            workspaces.add(workspace_id)
+            accounts.add(account_id)
+            jobs.add(job_id)
+    list(Workspace.objects.select_for_update(no_key=True).filter(pk__in=workspaces).order_by("pk"))
+    for account_id in sorted(accounts):
+        pacing.lock(account_id, Lane.SUBMIT)
+    for ids in bulk.chunks(sorted(jobs), bulk.ROWS_PER_STATEMENT):
+        list(Job.objects.filter(pk__in=ids).order_by("pk").select_for_update(no_key=True).values_list("pk", flat=True))
+
+
+def make(wanted: Sequence[Wanted], *, by: By, reason: str, now: datetime) -> dict[int, Made]:
+    """Write the next version of each document, its job, and move the items and the document to it; by document.
+
+    Where another version of the document has this very input and is saved or on its way, nothing is made and nothing
+    is billed: the items and the document move to that one. `lock` was called in this transaction.
+    """
+    earlier = _earlier([each for each in wanted if each.sha256 != each.version.input_sha256])
+    fresh = [each for each in wanted if each.document.pk not in earlier]
+    made = _insert(fresh, by=by, reason=reason, now=now)
+    for each in wanted:
+        if each.document.pk in earlier:
+            found = earlier[each.document.pk]
+            made[each.document.pk] = Made(found.version_id, found.number, is_new=False)
+    _revive(wanted, earlier, by=by, reason=reason, now=now)
+    _move(wanted, made)
+    _settle_old(wanted, made, by=by, reason=reason, now=now)
+    if made:
+        queue.ring()
+    return made
+
+
+def _earlier(wanted: Sequence[Wanted]) -> dict[int, _Earlier]:
+    """Versions to attach to, by document: the newest other one with the wanted input, if it needs nobody."""
+    asked = {each.document.pk: each for each in wanted}
+    may_exist = Submission.objects.filter(job__version=OuterRef("pk")).exclude(NOTHING_THERE)
+    rows = (
+        DocumentVersion.objects.filter(document__in=asked, input_sha256__in={each.sha256 for each in wanted})
+        .annotate(may_exist=Exists(may_exist), state=F("job__state"))
+        .annotate(deleted_at=F("artifact__local_deleted_at"), missing_at=F("artifact__missing_at"))
+        .order_by("number")
+        .values_list("document", "pk", "number", "input_sha256", "state", "may_exist", "deleted_at", "missing_at")
+    )
+    found: dict[int, _Earlier] = {}
+    for document_id, pk, number, sha256, state, may_be_there, deleted_at, missing_at in rows:
+        each = asked[document_id]
+        if sha256 != each.sha256 or pk == each.version.pk:
+            continue
+        is_unsent = state == JobState.CANCELLED and not may_be_there
+        is_there = state in _ATTACHABLE and deleted_at is None and missing_at is None
+        if is_unsent or is_there:
+            found[document_id] = _Earlier(pk, number, is_revived=is_unsent)
+        else:
+            found.pop(document_id, None)  # a newer one with this input needs a person: it is made once more
+    return found
+
+
+def _insert(wanted: Sequence[Wanted], *, by: By, reason: str, now: datetime) -> dict[int, Made]:
+    documents = [each.document.pk for each in wanted]
+    latest = DocumentVersion.objects.filter(document__in=documents).order_by().values_list("document")
+    numbers = {document: number + 1 for document, number in latest.annotate(latest=Max("number"))}
+    rows = [_row(each, numbers[each.document.pk], by=by, reason=reason, now=now) for each in wanted]
+    ids = bulk.insert_returning(DocumentVersion, rows, key="document")
+    times = {"due_at": now, "created_at": now, "state_changed_at": now}
+    bulk.insert(
+        Job,
+        [
+            {"version": ids[each.document.pk], "account": each.batch.account_id, "lead_batch": each.batch.pk, **times}
+            for each in wanted
+        ],
+    )
+    return {document: Made(ids[document], numbers[document], is_new=True) for document in documents}
+
+
+def _row(wanted: Wanted, number: int, *, by: By, reason: str, now: datetime) -> dict[str, Any]:
+    content = wanted.content or _content_of(wanted.version)
+    return {
+        "document": wanted.document.pk,
+        "number": number,
+        "kind": content.kind,
+        "input_inline": content.inline,
+        "input_key": content.key,
+        "input_sha256": content.sha256,
+        "input_bytes": content.byte_count,
+        "filename": content.filename,
+        "options": dict(content.options),
+        "reason": reason,
+        "created_by": by.actor.pk if by.actor else None,
+        "created_at": now,
+    }
+
+
+def _content_of(version: DocumentVersion) -> Content:
+    inline = None if version.input_inline is None else bytes(version.input_inline)
+    return Content(
+        version.kind,
+        inline,
+        version.input_key,
+        version.input_sha256,
+        version.input_bytes,
+        version.filename,
+        version.options,
+    )
+
+
+def _revive(wanted: Sequence[Wanted], earlier: Mapping[int, _Earlier], *, by: By, reason: str, now: datetime) -> None:
+    """Earlier versions that were cancelled before they were sent are sent now, at the account of this batch."""
+    revived = {
+        earlier[each.document.pk].version_id: each
+        for each in wanted
+        if each.document.pk in earlier and earlier[each.document.pk].is_revived
+    }
+    transitions.move_many(
+        [
+            transitions.Move(
+                job_id=job.pk,
+                token=job.fencing_token,
+                from_state=JobState.CANCELLED,
+                to_state=JobState.PENDING,
+                reason="revived_by_regenerate",
+                words=reason,
+                actor=by.words,
+                fields={
+                    "due_at": now,
+                    "account": revived[job.version_id].batch.account_id,
+                    "lead_batch": revived[job.version_id].batch.pk,
+                    "fencing_token": job.fencing_token + 1,
+                },
+            )
+            for job in Job.objects.filter(version__in=revived, state=JobState.CANCELLED).order_by("pk")
+        ],
+        now=now,
+    )
+
+
+def _move(wanted: Sequence[Wanted], made: Mapping[int, Made]) -> None:
+    """The chosen items and the documents' pointers. A source that was offered and is taken now is no other one."""
+    for each in wanted:
+        is_taken = each.document.source_sha256 == each.sha256
+        source = {"source_sha256": "", "source_seen_at": None} if is_taken else {}
+        Document.objects.filter(pk=each.document.pk).update(current_version=made[each.document.pk].version_id, **source)
+    rows = [
+        {"pk": item.pk, "version": made[each.document.pk].version_id, "dismissed_at": None, "dismissed_note": None}
+        for each in wanted
+        for item in each.items
+    ]
+    bulk.guarded_update(BatchItem, rows)
+    given = [{"pk": item.pk, "original_row": each.row} for each in wanted if each.row for item in each.items]
+    bulk.guarded_update(BatchItem, given)
+
+
+def _settle_old(wanted: Sequence[Wanted], made: Mapping[int, Made], *, by: By, reason: str, now: datetime) -> None:
+    """Say in each older job's history what came after it, and end those that wait and that nobody needs."""
+    numbers = {each.version.pk: made[each.document.pk].number for each in wanted}
+    workspaces = {each.version.pk: each.document.workspace_id for each in wanted}
+    jobs = Job.objects.filter(version__in=[*numbers, *(one.version_id for one in made.values())])
+    turns.choose_leads(jobs)
+    waiting: dict[int, list[int]] = {}
+    followed: dict[int, list[tuple[int, JobState]]] = {}
+    for job in Job.objects.filter(version__in=numbers).order_by("pk"):
+        followed.setdefault(numbers[job.version_id], []).append((job.pk, JobState(job.state)))
+        if job.state == JobState.PENDING and job.lead_batch_id is None:
+            waiting.setdefault(workspaces[job.version_id], []).append(job.pk)
+    for number, old in sorted(followed.items()):
+        words = f"Version {number} takes its place: {reason}"
+        transitions.record_unmoved(old, reason="regenerated", words=words, actor=by.words, now=now)
+    for workspace_id, ids in sorted(waiting.items()):
+        running.end(workspace_id, ids, now=now)
