@@ -102,6 +102,25 @@ _ITEM_COLUMNS = (
 )
 
 
+def items_matching(
+    batch: Batch, *, group: str = "", cause: str = "", q: str = "", is_noticed: bool = False
+) -> QuerySet[BatchItem]:
+    """The items of one counter, one `failures.Cause` and a search where given; with `is_noticed` only those worth a look.
+
+    The one filter of the batch page, its lists and its bulk actions.
+    """
+    items = selectors.with_group(BatchItem.objects.filter(batch=batch))
+    if group in Group.values:
+        items = items.filter(Q(group=group))
+    if failures.is_key(cause):
+        items = items.filter(version__job__failure_cause=cause, dismissed_at=None)
+    if is_noticed:
+        items = attention.noticed(items)
+    if q:
+        items = _searched(items, q)
+    return items
+
+
 def items_page(
     batch: Batch,
     *,
@@ -113,19 +132,8 @@ def items_page(
     before: int | None = None,
     limit: int = ITEMS_PER_PAGE,
 ) -> Page[ItemRow]:
-    """Items in manifest order, of one counter, one `failures.Cause` and a search where given, beyond a position.
-
-    With `is_noticed` only those whose stored PDF is worth a look.
-    """
-    items = selectors.with_group(BatchItem.objects.filter(batch=batch))
-    if group in Group.values:
-        items = items.filter(Q(group=group))
-    if failures.is_key(cause):
-        items = items.filter(version__job__failure_cause=cause, dismissed_at=None)
-    if is_noticed:
-        items = attention.noticed(items)
-    if q:
-        items = _searched(items, q)
+    """What `items_matching` gives, in manifest order, beyond a position."""
+    items = items_matching(batch, group=group, cause=cause, q=q, is_noticed=is_noticed)
     backwards = before is not None
     if backwards:
         items = items.filter(position__lt=before).order_by("-position")

@@ -16,6 +16,7 @@ RUN_PUMP = "batches.tasks.run_pump"
 ENSURE_PUMPS = "batches.tasks.ensure_pumps"
 SWEEP = "batches.tasks.sweep"
 CHECK_STORE = "batches.tasks.check_store"
+CARRY_OUT = "batches.tasks.carry_out"
 
 #: Every schedule, by name: what it runs and each how many minutes.
 SCHEDULES = {
@@ -29,6 +30,11 @@ def ring(pumps: int = 1) -> None:
     """Ask for pumps. Those that find no free slot end at once."""
     for _ in range(pumps):
         async_task(RUN_PUMP, save=False)
+
+
+def ring_bulk_actions() -> None:
+    """Ask for a worker that carries bulk actions out."""
+    async_task(CARRY_OUT, save=False)
 
 
 def waiting(*, now: datetime) -> int:

@@ -17,6 +17,7 @@ BATCHES = Path(__file__).resolve().parent.parent / "batches"
 #: Modules that only read rows and shape them for a face.
 READERS = frozenset(
     {
+        "actions",
         "archives",
         "attention",
         "documents",

@@ -1,0 +1,284 @@
+"""Read-only queries behind the pages of bulk actions: what was chosen, their list, one of them with its items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import Count, QuerySet
+
+from batches import failures, listings, results
+from batches.listings import Page
+from batches.models import Batch, BatchItem, BulkAction, BulkActionItem, ItemResult, Verb
+from batches.wording import Badge, Group
+
+ITEMS_PER_PAGE = 50
+ACTIONS_PER_PAGE = 20
+#: Rows that may be ticked at once: those of a page.
+TICKED_MOST = 200
+EXPORT_SLICE = 1000
+
+RESULT_BADGES: Mapping[str, Badge] = {
+    ItemResult.WAITING: Badge("Waiting", "waiting", "Its turn comes."),
+    ItemResult.DONE: Badge("Done", "saved", "The verb was applied to it."),
+    ItemResult.SKIPPED: Badge("Skipped", "held", "It could not be applied to it; the reason stands beside it."),
+    ItemResult.FAILED: Badge("Failed", "failed", "A fault of our own; the others went on."),
+    ItemResult.ABORTED: Badge("Not done", "stopped", "The action was aborted before its turn."),
+}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which items of a batch: a filter of its page, ticked rows, or expressly all. Nothing chosen is false."""
+
+    group: str = ""
+    cause: str = ""
+    q: str = ""
+    is_noticed: bool = False
+    rows: tuple[int, ...] = ()
+    is_everything: bool = False
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Chosen:
+        """From what an address, a form or an action's `filter` says; what makes no sense is left out."""
+        group = str(given.get("state", ""))
+        group = group if group in Group.values else ""
+        cause = str(given.get("cause", ""))
+        rows = {int(each) for each in str(given.get("rows", "")).split(",") if _is_row(each)}
+        return cls(
+            group=group,
+            cause=cause if group == Group.FAILED and failures.is_key(cause) else "",
+            q=str(given.get("q", "")).strip()[:200],
+            is_noticed=bool(given.get("notice")),
+            rows=tuple(sorted(rows)[:TICKED_MOST]),
+            is_everything=bool(given.get("everything")),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.rows or self.is_filter or self.is_everything)
+
+    @property
+    def is_filter(self) -> bool:
+        return bool(self.group or self.cause or self.q or self.is_noticed)
+
+    def as_dict(self) -> dict[str, str]:
+        """As the address of the batch page says it; ticked rows are all that counts where there are any."""
+        if self.rows:
+            return {"rows": ",".join(map(str, self.rows))}
+        said = {"state": self.group, "cause": self.cause, "q": self.q, "notice": "1" if self.is_noticed else ""}
+        said = {name: value for name, value in said.items() if value}
+        return said or ({"everything": "1"} if self.is_everything else {})
+
+    @property
+    def query(self) -> str:
+        """What to put behind the batch page's address to see it listed; ticked rows have no list of their own."""
+        return "" if self.rows else urlencode(self.as_dict())
+
+    def matching(self, batch: Batch) -> QuerySet[BatchItem]:
+        if self.rows:
+            return BatchItem.objects.filter(batch=batch, position__in=self.rows)
+        if not self:
+            return BatchItem.objects.none()
+        return listings.items_matching(batch, group=self.group, cause=self.cause, q=self.q, is_noticed=self.is_noticed)
+
+    @property
+    def words(self) -> list[str]:
+        """One short phrase for each part, as chips show them."""
+        if self.rows:
+            return [f"{len(self.rows)} ticked row{'s' if len(self.rows) > 1 else ''}"]
+        said = []
+        if self.group:
+            said.append(f"State: {Group(self.group).label}")
+        if self.cause:
+            said.append("One cause")
+        if self.q:
+            said.append(f"Search: “{self.q}”")
+        if self.is_noticed:
+            said.append("Worth a look")
+        return said or (["All documents of the batch"] if self.is_everything else [])
+
+
+def _is_row(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 9
+
+
+# --- one action -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Items of one action by result."""
+
+    waiting: int = 0
+    done: int = 0
+    skipped: int = 0
+    failed: int = 0
+    aborted: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.waiting + self.done + self.skipped + self.failed + self.aborted
+
+    @property
+    def settled(self) -> int:
+        return self.total - self.waiting
+
+    def of(self, result: str) -> int:
+        return int(getattr(self, result))
+
+
+def counts(action: BulkAction) -> Counts:
+    return counts_of([action])[action.pk]
+
+
+def counts_of(actions: Sequence[BulkAction]) -> dict[int, Counts]:
+    """By primary key, in one query."""
+    found: dict[int, dict[str, int]] = {action.pk: {} for action in actions}
+    rows = BulkActionItem.objects.filter(action__in=list(found)).order_by().values_list("action_id", "result")
+    for key, result, count in rows.annotate(count=Count("pk")):
+        found[key][result] = count
+    return {key: Counts(**numbers) for key, numbers in found.items()}
+
+
+def badge(action: BulkAction) -> Badge:
+    """Where an action stands, by its times."""
+    if action.aborted_at:
+        return Badge("Aborted", "stopped", "A person ended it; what was done stays done.")
+    if action.finished_at:
+        return Badge("Finished", "saved", "Each of its documents has a result.")
+    if action.confirmed_at:
+        return Badge("Running", "moving", "The workers carry it out; this page may be closed.")
+    return Badge("Planned", "waiting", "Nothing is done before a person confirms it.")
+
+
+def skipped_by_reason(action: BulkAction) -> list[tuple[str, int]]:
+    """Why items were skipped or failed, the most frequent reason first; the first twenty."""
+    told = BulkActionItem.objects.filter(action=action, result__in=(ItemResult.SKIPPED, ItemResult.FAILED))
+    rows = told.order_by().values_list("words").annotate(count=Count("pk")).order_by("-count", "words")
+    return list(rows[:20])
+
+
+@dataclass(frozen=True)
+class ItemRow:
+    """One item of an action as its page shows it."""
+
+    position: int
+    row: int
+    business_id: str
+    document_id: str
+    version: int
+    result: str
+    words: str
+    at: datetime | None
+
+    @property
+    def badge(self) -> Badge:
+        return RESULT_BADGES[self.result]
+
+
+_COLUMNS = (
+    "position",
+    "item__position",
+    "item__document__business_id",
+    "item__document__public_id",
+    "version__number",
+    "result",
+    "words",
+    "at",
+)
+
+
+def items_page(
+    action: BulkAction, *, result: str = "", after: int | None = None, before: int | None = None
+) -> Page[ItemRow]:
+    """Its items in the order of the action, of one result where given, beyond a place."""
+    items = BulkActionItem.objects.filter(action=action)
+    if result in ItemResult.values:
+        items = items.filter(result=result)
+    backwards = before is not None
+    beyond = (
+        items.filter(position__lt=before) if backwards else items.filter(position__gt=-1 if after is None else after)
+    )
+    found = beyond.order_by("-position" if backwards else "position").values_list(*_COLUMNS)
+    rows = [ItemRow(*values) for values in found[: ITEMS_PER_PAGE + 1]]
+    has_more, rows = len(rows) > ITEMS_PER_PAGE, rows[:ITEMS_PER_PAGE]
+    if backwards:
+        rows.reverse()
+    has_earlier = has_more if backwards else after is not None
+    has_later = backwards or has_more
+    return Page(
+        rows,
+        before=str(rows[0].position) if rows and has_earlier else None,
+        after=str(rows[-1].position) if rows and has_later else None,
+    )
+
+
+EXPORT_COLUMNS = ("action_id", "verb", "row", "id", "version", "result", "words", "at")
+
+
+def export_rows(action: BulkAction) -> Iterator[dict[str, Any]]:
+    """Every item of the action, keyed by `EXPORT_COLUMNS`, read in slices."""
+    after = -1
+    while True:
+        items = BulkActionItem.objects.filter(action=action, position__gt=after).order_by("position")
+        rows = [ItemRow(*values) for values in items.values_list(*_COLUMNS)[:EXPORT_SLICE]]
+        if not rows:
+            return
+        after = rows[-1].position
+        for row in rows:
+            yield {
+                "action_id": action.public_id,
+                "verb": action.verb,
+                "row": row.row,
+                "id": row.business_id,
+                "version": row.version,
+                "result": row.result,
+                "words": row.words or None,
+                "at": results.timestamp(row.at),
+            }
+
+
+def estimate(action: BulkAction) -> str:
+    """What it may cost, `0.27 USD`; empty where the account had no price."""
+    text = action.plan.get("estimate")
+    if text is None:
+        return ""
+    amount = Decimal(text)
+    return f"{amount.normalize() if amount < 1 else round(amount, 2):f} {action.plan.get('currency', '')}".strip()
+
+
+# --- the actions of a batch -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ActionRow:
+    action: BulkAction
+    counts: Counts
+
+    @property
+    def badge(self) -> Badge:
+        return badge(self.action)
+
+    @property
+    def chosen(self) -> Chosen:
+        return Chosen.of(self.action.filter)
+
+
+def actions_page(batch: Batch, *, before: int | None = None) -> Page[ActionRow]:
+    """The batch's actions, newest first, older than one by its key; `after` of the page leads to older ones."""
+    found = BulkAction.objects.filter(batch=batch).order_by("-pk")
+    if before is not None:
+        found = found.filter(pk__lt=before)
+    actions = list(found[: ACTIONS_PER_PAGE + 1])
+    has_more, actions = len(actions) > ACTIONS_PER_PAGE, actions[:ACTIONS_PER_PAGE]
+    counted = counts_of(actions)
+    rows = [ActionRow(action, counted[action.pk]) for action in actions]
+    return Page(rows, after=str(actions[-1].pk) if has_more else None)
+
+
+def verb_of(text: str) -> Verb | None:
+    return Verb(text) if text in Verb.values else None

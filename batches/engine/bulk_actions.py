@@ -1,0 +1,374 @@
+"""Bulk actions until they begin: one verb over the items that a filter matches, planned, looked at, confirmed, aborted.
+
+A plan freezes which items it is about and says what would become of each. Nothing is done to a document here:
+`carrying.py` does that, and judges each item again. Which items a filter matches is for the caller to say, and so is
+who may.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import BooleanField, Count, ExpressionWrapper, F, Q, QuerySet
+
+from batches import queue
+from batches.engine import audit, bulk, keys, standings, verbs
+from batches.engine.audit import By
+from batches.engine.contention import again_after_deadlock
+from batches.engine.verbs import Answer, Asked, Price, Standing
+from batches.models import Batch, BatchItem, BulkAction, BulkActionItem, ItemResult, JobState, Verb
+
+#: What somebody looked at yesterday is no longer what would be done.
+CONFIRMED_WITHIN = timedelta(days=1)
+#: From more billed renders than this on, the person types their number.
+TYPED_ABOVE = 100
+#: Where more match, an offer says how many there are at most, by what needs no look at each one's submissions.
+OFFERED_EXACTLY = 1000
+
+NOT_CHOSEN = "Choose a state, a cause or a search, or say that all documents are meant."
+NOTHING_MATCHES = "No document matches, so there is nothing to do."
+GIVEN_UP = "It was given up before it was confirmed. Plan it again."
+REPLACED = "Another version took its place after this was planned."
+
+
+class Refused(Exception):
+    """It is not done; the words say why, and what to do instead."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.words = words
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What differs between the plan and now: planned items that fell out, by reason, and what matches only now.
+
+    `eligible` and `renders_most` are what confirming it would do now; never more than was planned.
+    """
+
+    eligible: int
+    renders_most: int
+    fell_out: Mapping[str, int] = field(default_factory=dict)
+    joined: int = 0
+
+    @property
+    def fell_out_count(self) -> int:
+        return sum(self.fell_out.values())
+
+
+@dataclass(frozen=True)
+class Offer:
+    """How many items a verb could be applied to, and what that bills at most. `is_exact`: each one was looked at."""
+
+    verb: Verb
+    count: int
+    renders_most: int
+    is_exact: bool
+
+    @property
+    def price_words(self) -> str:
+        return price_words(self.verb, self.renders_most)
+
+
+def price_words(verb: Verb, renders_most: int) -> str:
+    """`free`, `bills 0 or 1`, `bills 0 to 12`, `bills 12`: what a verb over many costs, in renders."""
+    if not renders_most:
+        return Price.FREE.value
+    if verbs.PRICES[verb] is Price.ONE:
+        return f"bills {renders_most:,}"
+    return Price.MAYBE.value if renders_most == 1 else f"bills 0 to {renders_most:,}"
+
+
+# --- what could be done ---------------------------------------------------------------------------------------------
+
+
+def offers(matching: QuerySet[BatchItem], *, now: datetime, asked: Asked | None = None) -> dict[Verb, Offer]:
+    """What each verb could be applied to of what matches: looked at one by one where it is not much, else at most."""
+    ids = list(matching.order_by().values_list("pk", flat=True)[: OFFERED_EXACTLY + 1])
+    is_exact = len(ids) <= OFFERED_EXACTLY
+    found = _counted(ids) if is_exact else _possible(matching, now=now)
+    counts: Counter[Verb] = Counter()
+    renders: Counter[Verb] = Counter()
+    for shapes, count in found:
+        for verb in Verb:
+            allowed = [
+                each for each in (verbs.answer(verb, one, now=now, asked=asked) for one in shapes) if each.allowed
+            ]
+            if allowed:
+                counts[verb] += count
+                renders[verb] += count * max(each.renders_most for each in allowed)
+    return {verb: Offer(verb, counts[verb], renders[verb], is_exact) for verb in Verb}
+
+
+def _counted(ids: Sequence[int]) -> Iterator[tuple[list[Standing], int]]:
+    counted = Counter(standings.of_items(BatchItem.objects.filter(pk__in=ids)).values())
+    return (([standing], count) for standing, count in counted.items())
+
+
+def _possible(matching: QuerySet[BatchItem], *, now: datetime) -> Iterator[tuple[list[Standing], int]]:
+    """How many stand alike by their own columns, and every way in which their submissions may tell them apart."""
+    asks = {
+        "cancelled": Q(cancelled_at__isnull=False),
+        "dismissed": Q(dismissed_at__isnull=False),
+        "is_latest": Q(document__current_version=F("version")),
+        "stopped": Q(batch__cancelled_at__isnull=False),
+    }
+    told = {name: ExpressionWrapper(ask, output_field=BooleanField()) for name, ask in asks.items()}
+    columns = ("version__job__state", "version__job__failure_class", "document__is_final", *told)
+    rows = matching.order_by().annotate(**told).values_list(*columns).annotate(count=Count("pk"))
+    for state, failure_class, is_final, is_cancelled, is_dismissed, is_latest, is_stopped, count in rows:
+        shape: dict[str, Any] = {
+            "state": JobState(state),
+            "failure_class": failure_class,
+            "is_cancelled": is_cancelled,
+            "batch_is_cancelled": is_stopped,
+            "is_dismissed": is_dismissed,
+            "is_current": is_latest,
+            "is_final": is_final,
+        }
+        unsent, known = Standing(**shape), Standing(**shape, has_id=True, may_bill=True)
+        in_doubt = Standing(**shape, in_doubt=True, may_bill=True, resend_until=now + CONFIRMED_WITHIN)
+        yield [unsent, known, in_doubt], count
+
+
+# --- the plan -------------------------------------------------------------------------------------------------------
+
+
+def plan(
+    batch: Batch,
+    verb: Verb,
+    matching: QuerySet[BatchItem],
+    *,
+    chosen_by: Mapping[str, Any],
+    by: By,
+    creation_key: str,
+    now: datetime,
+    asked: Asked | None = None,
+) -> BulkAction:
+    """Freeze what matches now, and say of each item what would become of it. The same key returns the same action.
+
+    `chosen_by` is what the person chose, in words of the batch page's address; raises `Refused` where it is empty, or
+    where nothing matches. Asks one query for each thousand items, and writes in one transaction.
+    """
+    creation_key = hashlib.sha256(creation_key.encode()).hexdigest()
+    known = BulkAction.objects.filter(workspace=batch.workspace_id, creation_key=creation_key).first()
+    if known:
+        return known
+    if not chosen_by:
+        raise Refused(NOT_CHOSEN)
+    asked = asked or Asked()
+    rows = _planned_rows(verb, matching.filter(batch=batch), now=now, asked=asked)
+    if not rows:
+        raise Refused(NOTHING_MATCHES)
+    action = BulkAction(
+        public_id=keys.public_id("act"),
+        workspace_id=batch.workspace_id,
+        batch=batch,
+        verb=verb,
+        filter=dict(chosen_by),
+        options={"may_regenerate_final": True} if asked.may_regenerate_final else {},
+        plan=_summary(rows, batch),
+        actor=by.actor,
+        actor_words=by.words[:150],
+        from_where=by.from_where[:100],
+        creation_key=creation_key,
+        planned_at=now,
+    )
+    try:
+        return _stored(action, rows)
+    except IntegrityError:
+        return BulkAction.objects.get(workspace=batch.workspace_id, creation_key=creation_key)
+
+
+@dataclass(frozen=True)
+class _Row:
+    item_id: int
+    version_id: int
+    cause: str
+    answer: Answer
+
+
+def _planned_rows(verb: Verb, matching: QuerySet[BatchItem], *, now: datetime, asked: Asked) -> list[_Row]:
+    columns = matching.order_by("position").values_list("pk", "version_id", "version__job__failure_cause")
+    rows = []
+    for chunk in bulk.chunks(list(columns), bulk.VALUES_PER_LIST):
+        found = standings.of_items(BatchItem.objects.filter(pk__in=[pk for pk, _, _ in chunk]))
+        rows += [
+            _Row(pk, version, cause or "", verbs.answer(verb, found[pk], now=now, asked=asked))
+            for pk, version, cause in chunk
+        ]
+    return rows
+
+
+def _summary(rows: Sequence[_Row], batch: Batch) -> dict[str, Any]:
+    """What the person is shown before: counts by reason, renders, cost. Reasons come the most frequent first."""
+    eligible = [row for row in rows if row.answer.allowed]
+    renders_most = sum(row.answer.renders_most for row in eligible)
+    price: Decimal | None = batch.account.price_per_job
+    return {
+        "total": len(rows),
+        "eligible": len(eligible),
+        "skipped": _by_words(row.answer.words for row in rows if not row.answer.allowed),
+        "to_confirm": _by_words(row.answer.to_confirm for row in eligible if row.answer.to_confirm),
+        "renders_most": renders_most,
+        "estimate": None if price is None else str(price * renders_most),
+        "currency": batch.account.price_currency,
+    }
+
+
+def _by_words(words: Iterator[str]) -> list[dict[str, Any]]:
+    return [{"words": each, "count": count} for each, count in Counter(words).most_common()]
+
+
+@again_after_deadlock
+@transaction.atomic
+def _stored(action: BulkAction, rows: Sequence[_Row]) -> BulkAction:
+    action.pk = None
+    action.save(force_insert=True)
+    bulk.insert(
+        BulkActionItem,
+        [
+            {
+                "action_id": action.pk,
+                "position": position,
+                "item_id": row.item_id,
+                "version_id": row.version_id,
+                "cause": row.cause,
+                "renders_most": row.answer.renders_most,
+                "result": ItemResult.WAITING if row.answer.allowed else ItemResult.SKIPPED,
+                "words": row.answer.words,
+                "at": None if row.answer.allowed else action.planned_at,
+            }
+            for position, row in enumerate(rows)
+        ],
+    )
+    return action
+
+
+def drift(action: BulkAction, matching: QuerySet[BatchItem] | None, *, now: datetime) -> Drift:
+    """What confirming it would do now, against the plan. `matching` is what its filter matches now; None: not asked."""
+    waiting = BulkActionItem.objects.filter(action=action, result=ItemResult.WAITING).order_by("position")
+    frozen = list(waiting.values_list("item_id", "version_id"))
+    eligible = renders_most = 0
+    fell_out: Counter[str] = Counter()
+    for chunk in bulk.chunks(frozen, bulk.VALUES_PER_LIST):
+        items = BatchItem.objects.filter(pk__in=[item for item, _ in chunk])
+        versions = dict(items.values_list("pk", "version_id"))
+        found = standings.of_items(items)
+        for item, version in chunk:
+            judged = verbs.answer(Verb(action.verb), found[item], now=now, asked=asked_of(action))
+            if versions[item] != version or not judged.allowed:
+                fell_out[REPLACED if versions[item] != version else judged.words] += 1
+                continue
+            eligible += 1
+            renders_most += judged.renders_most
+    joined = 0
+    if matching is not None:
+        planned = BulkActionItem.objects.filter(action=action).values("item")
+        joined = matching.filter(batch=action.batch_id).exclude(pk__in=planned).order_by().count()
+    return Drift(eligible, renders_most, dict(fell_out.most_common()), joined)
+
+
+def asked_of(action: BulkAction) -> Asked:
+    return Asked(may_regenerate_final=bool(action.options.get("may_regenerate_final")))
+
+
+# --- confirming and aborting ----------------------------------------------------------------------------------------
+
+
+def confirm(action: BulkAction, *, by: By, reason: str = "", typed: str = "", now: datetime) -> BulkAction:
+    """Let the workers carry it out; a second time changes nothing. Raises `Refused` with what is missing.
+
+    `typed` is the number of renders that the person copied, asked for above `TYPED_ABOVE`: those of the plan, or those
+    that are left of it.
+    """
+    if action.confirmed_at is None:
+        _refuse_unless_confirmable(action, reason=reason.strip(), typed=typed, now=now)
+    return _confirmed(action.pk, by=by, reason=reason.strip(), now=now)
+
+
+def _refuse_unless_confirmable(action: BulkAction, *, reason: str, typed: str, now: datetime) -> None:
+    if action.finished_at is not None or action.aborted_at is not None:
+        raise Refused(GIVEN_UP)
+    if is_outdated(action, now=now):
+        raise Refused("It was planned more than a day ago, and much may have changed. Plan it again.")
+    if Verb(action.verb) in verbs.NEEDS_REASON and not reason:
+        raise Refused("Give a reason: it is kept with each document.")
+    found = drift(action, None, now=now)
+    if not found.eligible:
+        raise Refused("Nothing of it can be done any more. Plan it again.")
+    if found.renders_most <= TYPED_ABOVE:
+        return
+    digits = "".join(each for each in typed if each not in " ,.\u00a0")
+    if digits not in (str(found.renders_most), str(action.plan["renders_most"])):
+        raise Refused(f"Type {found.renders_most:,}, the number of renders that may be billed.")
+
+
+def is_outdated(action: BulkAction, *, now: datetime) -> bool:
+    return action.confirmed_at is None and now >= action.planned_at + CONFIRMED_WITHIN
+
+
+@again_after_deadlock
+@transaction.atomic
+def _confirmed(action_id: int, *, by: By, reason: str, now: datetime) -> BulkAction:
+    action = _locked(action_id)
+    if action.confirmed_at is not None:
+        return action
+    if action.finished_at is not None:
+        raise Refused(GIVEN_UP)
+    action.confirmed_at, action.reason = now, reason
+    action.actor, action.actor_words, action.from_where = by.actor, by.words[:150], by.from_where[:100]
+    action.save(update_fields=["confirmed_at", "reason", "actor", "actor_words", "from_where"])
+    facts = {name: action.plan[name] for name in ("total", "eligible", "renders_most")}
+    record(action, "confirm_bulk_action", by, reason=reason, now=now, facts=facts)
+    queue.ring_bulk_actions()
+    return action
+
+
+@again_after_deadlock
+@transaction.atomic
+def abort(action: BulkAction, *, by: By, now: datetime) -> bool:
+    """Do nothing more of it: what is under way this moment is finished first. True when this call ended it."""
+    action = _locked(action.pk)
+    if action.finished_at is not None:
+        return False
+    rest = BulkActionItem.objects.filter(action=action, result=ItemResult.WAITING)
+    rest.update(result=ItemResult.ABORTED, at=now, words="The action was aborted before its turn.")
+    action.aborted_at, action.aborted_by, action.finished_at = now, by.words[:150], now
+    action.lease_owner = action.lease_until = None
+    action.save(update_fields=["aborted_at", "aborted_by", "finished_at", "lease_owner", "lease_until"])
+    record(action, "abort_bulk_action", by, now=now, facts=counts(action.pk))
+    return True
+
+
+def _locked(action_id: int) -> BulkAction:
+    return BulkAction.objects.select_for_update(no_key=True, of=("self",)).get(pk=action_id)
+
+
+def counts(action_id: int) -> dict[str, int]:
+    """How many items have which result; every result is named."""
+    rows = BulkActionItem.objects.filter(action=action_id).order_by().values_list("result").annotate(count=Count("pk"))
+    return dict.fromkeys(ItemResult.values, 0) | dict(rows)
+
+
+def record(
+    action: BulkAction, what: str, by: By, *, now: datetime, reason: str = "", facts: Mapping[str, Any] | None = None
+) -> None:
+    audit.record(
+        what,
+        subject=f"bulk action {action.public_id}",
+        workspace=action.workspace,
+        actor=by.actor,
+        actor_words=by.words,
+        from_where=by.from_where,
+        reason=reason,
+        now=now,
+        facts={"verb": action.verb, "batch": action.batch.public_id, **(facts or {})},
+    )
