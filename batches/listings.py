@@ -105,9 +105,9 @@ _ITEM_COLUMNS = (
 def items_matching(
     batch: Batch, *, group: str = "", cause: str = "", q: str = "", is_noticed: bool = False
 ) -> QuerySet[BatchItem]:
-    """The items of one counter, one `failures.Cause` and a search where given; with `is_noticed` only those worth a look.
+    """The items of one counter, one `failures.Cause` and a search where given.
 
-    The one filter of the batch page, its lists and its bulk actions.
+    With `is_noticed` only those whose stored PDF is worth a look. The batch page and its bulk actions filter by it.
     """
     items = selectors.with_group(BatchItem.objects.filter(batch=batch))
     if group in Group.values:

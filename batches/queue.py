@@ -23,6 +23,7 @@ SCHEDULES = {
     "relaypdf: ensure pumps": (ENSURE_PUMPS, 1),
     "relaypdf: sweep": (SWEEP, 1),
     "relaypdf: check store": (CHECK_STORE, 10),
+    "relaypdf: bulk actions": (CARRY_OUT, 1),
 }
 
 

@@ -16,6 +16,7 @@ def ensure_pumps() -> None:
     """Ring for due work, after what a dead cluster of this machine held has been given back."""
     lives.bury(settings.LIVES_DIR, pumping.take_over)
     pumping.ring_if_needed()
+    pumping.ring_for_bulk_actions()
 
 
 def sweep() -> None:
@@ -24,3 +25,7 @@ def sweep() -> None:
 
 def check_store() -> None:
     pumping.check_store()
+
+
+def carry_out() -> None:
+    pumping.carry_out(stopping=cluster.draining)

@@ -14,7 +14,7 @@ from django.conf import settings
 
 from batches import queue
 from batches.conf import ENGINE
-from batches.engine import claims, mishaps, slots, storecheck, storeorphans, work
+from batches.engine import carrying, claims, mishaps, slots, storecheck, storeorphans, work
 from batches.engine.accounts import Providers
 from batches.engine.clock import SystemClock
 from batches.engine.pdfcheck import PdfChecker
@@ -118,6 +118,27 @@ def check_store() -> None:
         report = check(store, clock, owner=owner)
         if not report.is_busy:
             log.info("%s: %s", check.__name__, report)
+
+
+def carry_out(*, stopping: Callable[[], bool]) -> None:
+    """One slice of the confirmed bulk actions; rings for the next one while something is left."""
+    clock = SystemClock()
+    clock.calibrate()
+    tally = carrying.carry_out(clock, owner=_owner(), stopping=stopping)
+    if tally.groups:
+        log.info("bulk actions: %s", tally)
+    if tally.is_work_left:
+        queue.ring_bulk_actions()
+
+
+def ring_for_bulk_actions() -> bool:
+    """Ring where a dead worker left one, unless some message waits already; true when it rang."""
+    clock = SystemClock()
+    clock.calibrate()
+    if not carrying.due(now=clock.now()) or queue.waiting(now=clock.now()):
+        return False
+    queue.ring_bulk_actions()
+    return True
 
 
 def _owner(life: str = "") -> str:

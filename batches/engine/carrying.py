@@ -1,0 +1,185 @@
+"""Carrying bulk actions out: slices of a few seconds under a lease, in groups that are one transaction each.
+
+What is done to a group and what is written down of it are committed together, so whoever dies leaves either both or
+neither, and the next worker goes on with what waits. Each item is judged again when its turn comes. A group's first
+lock is its action's row: an abort waits for the group under way, and a worker that lost its lease finds it out there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+
+from batches.engine import applying, audit, bulk, bulk_actions, mishaps
+from batches.engine.audit import By
+from batches.engine.clock import Clock
+from batches.engine.contention import again_after_deadlock
+from batches.engine.orders import Order, Result
+from batches.models import BulkAction, BulkActionItem, ItemResult, Verb, Workspace
+
+log = logging.getLogger(__name__)
+
+#: One slice: short, so that what is confirmed meanwhile starts within five seconds although all pumps are busy.
+SLICE = timedelta(seconds=4)
+LEASE = timedelta(seconds=15)
+#: Actions that take turns within a slice, a group each: a small one does not wait for the end of a large one.
+ACTIONS_MOST = 8
+FAULT = "A fault of our own stopped it here, and nothing of it was done; the log has the details. Report it."
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What one slice did, in groups and items. `is_work_left`: somebody should go on at once."""
+
+    groups: int = 0
+    items: int = 0
+    is_work_left: bool = False
+
+
+class _NotOurs(Exception):
+    """The action ended, or another worker has it."""
+
+
+def carry_out(clock: Clock, *, owner: str, stopping: Callable[[], bool]) -> Tally:
+    """One slice over the confirmed actions that no other worker has. Harmless when there are none."""
+    ends_at = clock.now() + SLICE
+    taken = [key for key in due(now=clock.now())[:ACTIONS_MOST] if _take(key, owner, now=clock.now())]
+    unfinished, groups, items = list(taken), 0, 0
+    try:
+        while unfinished:
+            for action_id in list(unfinished):
+                if stopping() or clock.now() >= ends_at:
+                    return Tally(groups, items, is_work_left=True)
+                done = _group(action_id, owner, clock)
+                groups, items = groups + 1, items + (done or 0)
+                if done is None:
+                    unfinished.remove(action_id)
+    finally:
+        held = BulkAction.objects.filter(pk__in=taken, lease_owner=owner)
+        held.update(lease_owner=None, lease_until=None)
+    return Tally(groups, items, is_work_left=bool(taken) and bool(due(now=clock.now())))
+
+
+def due(*, now: datetime) -> list[int]:
+    """Confirmed actions that are not finished and that no worker has, the one that waits longest first."""
+    return list(_free(now).order_by("confirmed_at", "pk").values_list("pk", flat=True))
+
+
+def _free(now: datetime) -> QuerySet[BulkAction]:
+    open_ones = BulkAction.objects.filter(confirmed_at__isnull=False, finished_at__isnull=True)
+    return open_ones.filter(Q(lease_until=None) | Q(lease_until__lt=now))
+
+
+def _take(action_id: int, owner: str, *, now: datetime) -> bool:
+    return bool(_free(now).filter(pk=action_id).update(lease_owner=owner, lease_until=now + LEASE))
+
+
+def _group(action_id: int, owner: str, clock: Clock) -> int | None:
+    """Do the next group; how many items it settled, None when nothing is left for this worker.
+
+    Where the group fails as a whole, its items are done one by one, and the one at fault is marked.
+    """
+    try:
+        return _settle(action_id, owner, now=clock.now(), most=applying.ITEMS_AT_ONCE)
+    except _NotOurs:
+        return None
+    except mishaps.DATABASE_AWAY:
+        raise
+    except Exception:
+        log.exception("a group of bulk action %s failed; its items are done one by one", action_id)
+    return _one_by_one(action_id, owner, clock)
+
+
+def _one_by_one(action_id: int, owner: str, clock: Clock) -> int | None:
+    ends_at = clock.now() + SLICE
+    for settled in range(applying.ITEMS_AT_ONCE):
+        if clock.now() >= ends_at:
+            return settled
+        try:
+            if _settle(action_id, owner, now=clock.now(), most=1) is None:
+                return None
+        except _NotOurs:
+            return None
+        except mishaps.DATABASE_AWAY:
+            raise
+        except Exception:
+            log.exception("an item of bulk action %s failed; it is marked and the others go on", action_id)
+            _mark_fault(action_id, owner, now=clock.now())
+    return applying.ITEMS_AT_ONCE
+
+
+@again_after_deadlock
+def _settle(action_id: int, owner: str, *, now: datetime, most: int) -> int | None:
+    """Apply the verb to the next items and write down what became of them, in one transaction; None: that was all."""
+    with transaction.atomic():
+        action = _ours(action_id, owner, now=now)
+        waiting = _next(action, most)
+        if not waiting:
+            _finish(action, now=now)
+            return None
+        # Regenerating and attaching happen under the workspace, so no item gets another version while it is held.
+        Workspace.objects.select_for_update(no_key=True).get(pk=action.workspace_id)
+        replaced = {
+            row.pk
+            for row in BulkActionItem.objects.filter(pk__in=[row.pk for row in waiting]).exclude(
+                version=F("item__version")
+            )
+        }
+        wanted = [row.item_id for row in waiting if row.pk not in replaced]
+        results = applying.APPLY[Verb(action.verb)](wanted, order=_order(action), now=now) if wanted else {}
+        skipped = Result(ItemResult.SKIPPED, bulk_actions.REPLACED)
+        _write(waiting, {row.pk: results.get(row.item_id, skipped) for row in waiting}, now=now)
+        return len(waiting)
+
+
+def _next(action: BulkAction, most: int) -> list[BulkActionItem]:
+    waiting = BulkActionItem.objects.filter(action=action, result=ItemResult.WAITING)
+    return list(waiting.order_by("position").only("pk", "item_id")[:most])
+
+
+@again_after_deadlock
+def _mark_fault(action_id: int, owner: str, *, now: datetime) -> None:
+    with transaction.atomic():
+        try:
+            action = _ours(action_id, owner, now=now)
+        except _NotOurs:
+            return
+        waiting = _next(action, 1)
+        _write(waiting, {row.pk: Result(ItemResult.FAILED, FAULT) for row in waiting}, now=now)
+
+
+def _ours(action_id: int, owner: str, *, now: datetime) -> BulkAction:
+    """The action, its row locked and its lease renewed. Raises `_NotOurs`."""
+    ours = BulkAction.objects.filter(pk=action_id, lease_owner=owner, finished_at=None)
+    if not ours.update(lease_until=now + LEASE):
+        raise _NotOurs
+    return BulkAction.objects.select_related("batch", "workspace").get(pk=action_id)
+
+
+def _order(action: BulkAction) -> Order:
+    """What the person ordered who confirmed it: they were shown all that asks for it, and its items are the record."""
+    return Order(
+        by=By(action.actor, action.actor_words, action.from_where),
+        reason=action.reason,
+        is_confirmed=True,
+        may_regenerate_final=bulk_actions.asked_of(action).may_regenerate_final,
+        is_audited=False,
+    )
+
+
+def _write(rows: Sequence[BulkActionItem], results: dict[int, Result], *, now: datetime) -> None:
+    written = [
+        {"pk": row.pk, "result": results[row.pk].result, "words": results[row.pk].words, "at": now} for row in rows
+    ]
+    bulk.guarded_update(BulkActionItem, written)
+
+
+def _finish(action: BulkAction, *, now: datetime) -> None:
+    BulkAction.objects.filter(pk=action.pk).update(finished_at=now, lease_owner=None, lease_until=None)
+    facts = bulk_actions.counts(action.pk)
+    bulk_actions.record(action, "finish_bulk_action", audit.ENGINE, reason=action.reason, now=now, facts=facts)
