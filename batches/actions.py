@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -179,6 +179,15 @@ class ItemRow:
     def badge(self) -> Badge:
         return RESULT_BADGES[self.result]
 
+    @property
+    def key(self) -> str:
+        return str(self.position)
+
+    @property
+    def revision(self) -> str:
+        """Changes whenever what the row shows does."""
+        return listings.digest(self.result, self.words)
+
 
 _COLUMNS = (
     "position",
@@ -215,6 +224,12 @@ def items_page(
         before=str(rows[0].position) if rows and has_earlier else None,
         after=str(rows[-1].position) if rows and has_later else None,
     )
+
+
+def items_at(action: BulkAction, positions: Iterable[int]) -> list[ItemRow]:
+    """The rows at these places as they are now, for updating them in place."""
+    items = BulkActionItem.objects.filter(action=action, position__in=list(positions)).order_by("position")
+    return [ItemRow(*values) for values in items.values_list(*_COLUMNS)]
 
 
 EXPORT_COLUMNS = ("action_id", "verb", "row", "id", "version", "result", "words", "at")

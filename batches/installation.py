@@ -59,6 +59,8 @@ _OPEN_EVIDENCE = [
     "submission",
     "exchange",
     "alert",
+    "bulkaction",
+    "bulkactionitem",
 ]
 _SET_UP = ["provideraccount", "pacinglane", "pumpslot", "webhookevent", "membership"]
 #: Which rows a role may see in the admin, each role with what the ones before it see.

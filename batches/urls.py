@@ -10,7 +10,7 @@ from django.utils.functional import lazy
 from django.views.generic import RedirectView
 
 from batches.api.batches import api, not_found
-from batches.views import batches, documents, downloads, health, new_batch, sessions, webhooks
+from batches.views import batches, bulk_actions, documents, downloads, health, new_batch, sessions, webhooks
 
 
 class PublicId(StringConverter):
@@ -33,6 +33,13 @@ pages: list[URLPattern | URLResolver] = [
     path("new/start/", new_batch.batch_start, name="batch_start"),
     path("batches/<id:public_id>/", batches.batch_detail, name="batch_detail"),
     path("batches/<id:public_id>/live/", batches.batch_live, name="batch_live"),
+    path("batches/<id:public_id>/actions/", bulk_actions.action_list, name="action_list"),
+    path("batches/<id:public_id>/actions/plan/", bulk_actions.action_plan, name="action_plan"),
+    path("batches/<id:public_id>/actions/<id:action_id>/", bulk_actions.action_detail, name="action_detail"),
+    path("batches/<id:public_id>/actions/<id:action_id>/live/", bulk_actions.action_live, name="action_live"),
+    path("batches/<id:public_id>/actions/<id:action_id>/confirm/", bulk_actions.action_confirm, name="action_confirm"),
+    path("batches/<id:public_id>/actions/<id:action_id>/abort/", bulk_actions.action_abort, name="action_abort"),
+    path("batches/<id:public_id>/actions/<id:action_id>/items.csv", bulk_actions.action_items, name="action_items"),
     path("batches/<id:public_id>/archive/", downloads.batch_archive, name="batch_archive"),
     path("batches/<id:public_id>/results.<str:format>", downloads.batch_results, name="batch_results"),
     path("batches/<id:public_id>/manifest/", downloads.batch_manifest, name="batch_manifest"),

@@ -35,7 +35,7 @@ from batches.models import (
     WebhookEvent,
 )
 from tests.engine.test_deadlines import fill
-from tests.factories import NOW, make_job, make_saved_job
+from tests.factories import NOW, make_bulk_action, make_bulk_action_item, make_job, make_saved_job
 
 pytestmark = pytest.mark.django_db
 OURS = list(apps.get_app_config("batches").get_models())
@@ -70,6 +70,7 @@ def rows(batch: Batch, admin_user: User) -> Job:
     Duration.objects.create(account=account, job=job, submission=submission, outcome="saved", at=NOW, total_seconds=2)
     StoreFinding.objects.create(kind="orphaned", storage_key="north/x", words="No row names it.", found_at=NOW)
     StoreSweep.objects.create(kind="objects")
+    make_bulk_action_item(action=make_bulk_action(batch=batch), job=job)
     return job
 
 

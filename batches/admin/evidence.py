@@ -23,6 +23,8 @@ from batches.models import (
     AuditEntry,
     Batch,
     BatchItem,
+    BulkAction,
+    BulkActionItem,
     Document,
     DocumentVersion,
     Duration,
@@ -65,6 +67,22 @@ class BatchItemAdmin(Evidence):
     list_display = ("batch", "position", "document", "version", "intake_outcome", "cancelled_at", "dismissed_at")
     list_select_related = ("batch", "document", "version__document")
     search_fields = ("batch__public_id", "document__business_id")
+
+
+@admin.register(BulkAction)
+class BulkActionAdmin(Evidence):
+    list_display = ("public_id", "verb", "batch", "actor_words", "planned_at", "confirmed_at", "finished_at")
+    list_filter = ("verb", ("finished_at", admin.EmptyFieldListFilter))
+    list_select_related = ("batch",)
+    search_fields = ("public_id", "batch__public_id", "actor_words")
+
+
+@admin.register(BulkActionItem)
+class BulkActionItemAdmin(Evidence):
+    list_display = ("action", "position", "item", "version", "result", "words", "at")
+    list_filter = ("result",)
+    list_select_related = ("action", "item__batch", "version__document")
+    search_fields = ("action__public_id", "version__document__business_id")
 
 
 @admin.register(Document)

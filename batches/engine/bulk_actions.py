@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -124,17 +124,17 @@ def _possible(matching: QuerySet[BatchItem], *, now: datetime) -> Iterator[tuple
     columns = ("version__job__state", "version__job__failure_class", "document__is_final", *told)
     rows = matching.order_by().annotate(**told).values_list(*columns).annotate(count=Count("pk"))
     for state, failure_class, is_final, is_cancelled, is_dismissed, is_latest, is_stopped, count in rows:
-        shape: dict[str, Any] = {
-            "state": JobState(state),
-            "failure_class": failure_class,
-            "is_cancelled": is_cancelled,
-            "batch_is_cancelled": is_stopped,
-            "is_dismissed": is_dismissed,
-            "is_current": is_latest,
-            "is_final": is_final,
-        }
-        unsent, known = Standing(**shape), Standing(**shape, has_id=True, may_bill=True)
-        in_doubt = Standing(**shape, in_doubt=True, may_bill=True, resend_until=now + CONFIRMED_WITHIN)
+        unsent = Standing(
+            state=JobState(state),
+            failure_class=failure_class,
+            is_cancelled=is_cancelled,
+            batch_is_cancelled=is_stopped,
+            is_dismissed=is_dismissed,
+            is_current=is_latest,
+            is_final=is_final,
+        )
+        known = replace(unsent, has_id=True, may_bill=True)
+        in_doubt = replace(unsent, in_doubt=True, may_bill=True, resend_until=now + CONFIRMED_WITHIN)
         yield [unsent, known, in_doubt], count
 
 

@@ -15,8 +15,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from batches import attention, failures, listings, rights, selectors, sentences, wording
+from batches.actions import Chosen
 from batches.models import Batch
-from batches.views import causes, problems, rows
+from batches.views import bulk_actions, causes, problems, rows
 from batches.views.access import SignedInRequest, batch_or_404
 from batches.wording import Group
 
@@ -133,6 +134,7 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
         "next": _with(path, **shown, after=page.after) if page.after else "",
     }
     context |= {
+        "bulk": bulk_actions.bar(batch, Chosen.of(request.GET.dict()), context["held_rights"]),
         "cause_label": context["causes"].titles.get(cause, "one cause") if cause else "",
         "conflict_words": batch.get_on_conflict_display(),
         "last_position": page.rows[-1].position if page.rows else None,
@@ -187,6 +189,7 @@ def _position(text: str | None) -> int | None:
 
 def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause: str, q: str) -> dict[str, Any]:
     """What the page and its live fragment both show of a batch."""
+    held_rights = rights.rights(request.user, batch.workspace)
     all_causes = "all" if _shows_all_causes(request) else ""
     progress = selectors.progress(batch)
     counts = progress.counts
@@ -208,7 +211,9 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         "estimate": sentences.sending_estimate(batch, progress),
         "attention": sentences.attention_sentence(progress),
         "causes": found,
-        "cause_cards": causes.cards(found, rights.rights(request.user, batch.workspace)) if found.shown else [],
+        "cause_cards": causes.cards(found, held_rights) if found.shown else [],
+        "held_rights": held_rights,
+        "bulk_rights": bulk_actions.may_do_any(held_rights),
         "held_accounts": held,
         "noticed": notices,
         "tabs": tabs,

@@ -26,6 +26,10 @@
   };
 
   document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      document.querySelector("form[data-confirm]")?.requestSubmit();
+      return;
+    }
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     if (event.key === "Escape") {
       document.querySelectorAll("details.menu[open]").forEach((menu) => { menu.open = false; menu.querySelector("summary").focus(); });
@@ -46,6 +50,17 @@
       if (!menu.contains(event.target)) menu.open = false;
     });
   });
+
+  // Rows that are ticked: how many, and what to do with them only while there are any.
+  function ticked() {
+    const form = document.querySelector("[data-ticked]");
+    if (!form) return;
+    const count = document.querySelectorAll("input.tick:checked").length;
+    form.classList.toggle("has-ticks", count > 0);
+    form.querySelector("[data-ticked-count]").textContent = count || "";
+  }
+  document.addEventListener("change", (event) => { if (event.target.matches("input.tick")) ticked(); });
+  window.addEventListener("pageshow", ticked);
 
   // A form is sent once: the button says so and further presses do nothing. Back brings it to life again.
   document.addEventListener("submit", (event) => {

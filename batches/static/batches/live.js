@@ -79,6 +79,8 @@
     const { target, fragment } = event.detail;
     focused = target.contains(document.activeElement) ? document.activeElement.id : "";
     const fresh = fragment.firstElementChild;
+    const tick = target.querySelector("input.tick:checked") && fragment.querySelector("input.tick");
+    if (tick) tick.checked = true;
     if (wouldDisturb(target.id) && fresh) {
       event.detail.shouldSwap = false;
       const copy = fresh.cloneNode(true);

@@ -1,0 +1,352 @@
+"""Bulk actions: the bar on the batch page, the plan to confirm, its progress and results, and a batch's earlier ones.
+
+What is chosen and shown is `actions.py`; what is planned, confirmed and ended `engine/bulk_actions.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.crypto import get_random_string
+from django.views.decorators.http import require_POST, require_safe
+
+from batches import actions, filenames, results, rights
+from batches.actions import Chosen
+from batches.engine import applying, bulk_actions, verbs
+from batches.engine.audit import By
+from batches.engine.bulk_actions import Refused, price_words
+from batches.engine.verbs import Asked
+from batches.models import Batch, BulkAction, ItemResult, Verb, Workspace
+from batches.views import rows
+from batches.views.access import SignedInRequest, batch_or_404, record
+from batches.wording import Badge
+
+NOTHING_NEW = 204  # htmx swaps nothing
+POLL_SECONDS = 2
+REASON_MOST = 1000
+NOTHING_OF_IT = "None of these documents stands so that it could be applied."
+
+
+@dataclass(frozen=True)
+class Button:
+    """One verb over all that match: pressed it makes a plan. `refusal` says why it cannot be; empty where it can."""
+
+    verb: Verb
+    words: str
+    price: str
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What the batch page offers for many documents. `chosen` is false where nothing was chosen yet."""
+
+    chosen: Chosen
+    matching: int
+    buttons: list[Button]
+    ticked: list[Button]
+    key: str
+    earlier: int
+
+    @property
+    def fields(self) -> dict[str, str]:
+        return self.chosen.as_dict()
+
+
+def bar(batch: Batch, chosen: Chosen, held: Collection[str]) -> Bar | None:
+    """The bar for a person with the rights `held`; None for those who may do nothing here."""
+    if not may_do_any(held):
+        return None
+    earlier = BulkAction.objects.filter(batch=batch).count()
+    ticked = [Button(verb, verb.label, verbs.PRICES[verb].value) for verb in _verbs() if verb in held]
+    buttons: list[Button] = []
+    matching = 0
+    if chosen:
+        found = chosen.matching(batch)
+        matching = found.order_by().count()
+        asked = Asked(may_regenerate_final=rights.REGENERATE_FINAL in held)
+        offers = bulk_actions.offers(found, now=timezone.now(), asked=asked) if matching else {}
+        buttons = [_button(verb, offers.get(verb), held) for verb in _verbs()]
+    return Bar(chosen, matching, buttons, ticked, get_random_string(32), earlier)
+
+
+def may_do_any(held: Collection[str]) -> bool:
+    """Whether these rights are good for some verb over many documents."""
+    return any(verb in held for verb in applying.APPLY)
+
+
+def _verbs() -> Iterator[Verb]:
+    return (verb for verb in Verb if verb in applying.APPLY)
+
+
+def _button(verb: Verb, offer: bulk_actions.Offer | None, held: Collection[str]) -> Button:
+    if verb not in held:
+        return Button(verb, verb.label, "", refusal=_not_allowed(verb))
+    if offer is None or not offer.count:
+        return Button(verb, verb.label, "", refusal=NOTHING_OF_IT)
+    at_most = "" if offer.is_exact else "up to "
+    return Button(verb, f"{verb.label} {at_most}{offer.count:,}", offer.price_words)
+
+
+def _not_allowed(verb: Verb) -> str:
+    return f"Your role does not allow you to {verb.label.lower()} here. Ask a manager of this workspace."
+
+
+def _refuse_unless_allowed(request: SignedInRequest, verb: Verb, workspace: Workspace) -> frozenset[str]:
+    held = rights.rights(request.user, workspace)
+    if verb not in held:
+        raise PermissionDenied(_not_allowed(verb))
+    return held
+
+
+def _by(request: HttpRequest) -> By:
+    return By(request.user, request.user.get_username(), request.META.get("REMOTE_ADDR", ""))
+
+
+def _action_or_404(request: SignedInRequest, public_id: str, action_id: str) -> BulkAction:
+    batch = batch_or_404(request.user, public_id)
+    action = BulkAction.objects.select_related("actor").filter(batch=batch, public_id=action_id).first()
+    if action is None:
+        raise Http404("No such bulk action.")
+    action.batch = batch
+    return action
+
+
+# --- planning -------------------------------------------------------------------------------------------------------
+
+
+@login_required
+@require_POST
+def action_plan(request: SignedInRequest, public_id: str) -> HttpResponse:
+    """Freeze what the filter matches, or the ticked rows, and lead to the plan. Nothing is done yet."""
+    batch = batch_or_404(request.user, public_id)
+    verb = actions.verb_of(request.POST.get("verb", ""))
+    if verb is None or verb not in applying.APPLY:
+        raise Http404("No such verb for many documents.")
+    held = _refuse_unless_allowed(request, verb, batch.workspace)
+    given = {**request.POST.dict(), "rows": ",".join(request.POST.getlist("rows"))}
+    chosen = Chosen.of(given)
+    # A form without a key of its own has its CSRF token, which is new on each page: a second press is the same action.
+    key = request.POST.get("key") or request.POST.get("csrfmiddlewaretoken") or get_random_string(32)
+    try:
+        action = bulk_actions.plan(
+            batch,
+            verb,
+            chosen.matching(batch),
+            chosen_by=chosen.as_dict(),
+            by=_by(request),
+            creation_key=f"{request.user.pk} {batch.pk} {key} {verb} {sorted(chosen.as_dict().items())}",
+            now=timezone.now(),
+            asked=Asked(may_regenerate_final=rights.REGENERATE_FINAL in held),
+        )
+    except Refused as refused:
+        messages.error(request, refused.words)
+        return redirect(_batch_url(batch, chosen))
+    return redirect("batches:action_detail", batch.public_id, action.public_id)
+
+
+def _batch_url(batch: Batch, chosen: Chosen) -> str:
+    path = reverse("batches:batch_detail", args=[batch.public_id])
+    return f"{path}?{chosen.query}#documents" if chosen.query else path
+
+
+# --- one action -----------------------------------------------------------------------------------------------------
+
+
+@login_required
+@require_safe
+def action_detail(request: SignedInRequest, public_id: str, action_id: str) -> HttpResponse:
+    """The plan to look at and confirm; from then on progress and the result of each document."""
+    action = _action_or_404(request, public_id, action_id)
+    return _page(request, action)
+
+
+def _page(request: SignedInRequest, action: BulkAction, *, error: str = "", status: int = 200) -> HttpResponse:
+    result = request.GET.get("result", "")
+    result = result if result in ItemResult.values else ""
+    page = actions.items_page(
+        action, result=result, after=_place(request.GET.get("after")), before=_place(request.GET.get("before"))
+    )
+    context = _context(request, action) | {
+        "page": page,
+        "result": result,
+        "error": error,
+        "reason": request.POST.get("reason", "")[:REASON_MOST],
+        "tabs": _tabs(action, result),
+        "previous": f"?result={result}&before={page.before}" if page.before else "",
+        "next": f"?result={result}&after={page.after}" if page.after else "",
+    }
+    context |= _planned(action) if action.confirmed_at is None and action.finished_at is None else {}
+    return render(request, "batches/bulk_action.html", context, status=status)
+
+
+def _context(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
+    """What the page and its live fragment both show."""
+    counts = actions.counts(action)
+    verb = Verb(action.verb)
+    is_running = action.confirmed_at is not None and action.finished_at is None
+    chosen = Chosen.of(action.filter)
+    path = reverse("batches:action_live", args=[action.batch.public_id, action.public_id])
+    return {
+        "action": action,
+        "batch": action.batch,
+        "verb": verb,
+        "badge": actions.badge(action),
+        "counts": counts,
+        "segments": _segments(counts),
+        "results": [(ItemResult(key), badge, counts.of(key)) for key, badge in actions.RESULT_BADGES.items()],
+        "chosen": chosen,
+        "batch_url": _batch_url(action.batch, chosen),
+        "price": price_words(verb, action.plan.get("renders_most", 0)),
+        "may_act": verb in rights.rights(request.user, action.workspace),
+        "not_allowed": _not_allowed(verb),
+        "key": get_random_string(32),
+        "is_live": is_running,
+        "live_url": path,
+        "poll_seconds": POLL_SECONDS,
+        "summary_revision": hashlib.sha256(f"{counts} {action.finished_at}".encode()).hexdigest()[:12],
+        "nav": "batches",
+    }
+
+
+def _planned(action: BulkAction) -> dict[str, Any]:
+    """What a person looks at before it is confirmed."""
+    now = timezone.now()
+    chosen = Chosen.of(action.filter)
+    found = bulk_actions.drift(action, chosen.matching(action.batch), now=now)
+    verb = Verb(action.verb)
+    noun = f"{found.eligible:,} document{'' if found.eligible == 1 else 's'}"
+    return {
+        "is_planned": True,
+        "drift": found,
+        "is_outdated": bulk_actions.is_outdated(action, now=now),
+        "price_now": price_words(verb, found.renders_most),
+        "confirm_words": f"{verb.label}: {noun}",
+        "needs_reason": verb in verbs.NEEDS_REASON,
+        "number_to_type": found.renders_most if found.renders_most > bulk_actions.TYPED_ABOVE else None,
+        "estimate": actions.estimate(action),
+    }
+
+
+@dataclass(frozen=True)
+class Segment:
+    colour: str
+    x: float
+    width: float
+
+
+def _segments(counts: actions.Counts) -> list[Segment]:
+    """The bar's parts, of a thousand."""
+    parts: list[Segment] = []
+    x = 0.0
+    for key, badge in actions.RESULT_BADGES.items():
+        width = 1000 * counts.of(key) / (counts.total or 1)
+        if width and key != ItemResult.WAITING:
+            parts.append(Segment(badge.colour, round(x, 1), round(width, 1)))
+            x += width
+    return parts
+
+
+@dataclass(frozen=True)
+class Tab:
+    label: str
+    url: str
+    count: int
+    is_current: bool
+    badge: Badge | None = None
+
+
+def _tabs(action: BulkAction, result: str) -> list[Tab]:
+    counts = actions.counts(action)
+    tabs = [Tab("All", "?#results", counts.total, not result)]
+    for key, badge in actions.RESULT_BADGES.items():
+        if counts.of(key) or key == result:
+            tabs.append(Tab(badge.label, f"?result={key}#results", counts.of(key), key == result, badge))
+    return tabs
+
+
+def _place(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 9 else None
+
+
+@login_required
+@require_safe
+def action_live(request: SignedInRequest, public_id: str, action_id: str) -> HttpResponse:
+    """What changed on the action's page: its progress, and the rows that the page shows, each in its place."""
+    action = _action_or_404(request, public_id, action_id)
+    context = _context(request, action)
+    drawn = rows.shown(request.GET.get("rows", ""))
+    changed = rows.changed(actions.items_at(action, rows.positions(drawn)), drawn)
+    if request.GET.get("summary", "") == context["summary_revision"] and not changed:
+        return HttpResponse(status=NOTHING_NEW)
+    return render(request, "batches/bulk_action_live.html", context | {"changed_rows": changed, "is_fragment": True})
+
+
+@login_required
+@require_POST
+def action_confirm(request: SignedInRequest, public_id: str, action_id: str) -> HttpResponse:
+    action = _action_or_404(request, public_id, action_id)
+    _refuse_unless_allowed(request, Verb(action.verb), action.workspace)
+    try:
+        bulk_actions.confirm(
+            action,
+            by=_by(request),
+            reason=request.POST.get("reason", "")[:REASON_MOST],
+            typed=request.POST.get("typed", "")[:20],
+            now=timezone.now(),
+        )
+    except Refused as refused:
+        return _page(request, action, error=refused.words, status=422)
+    return redirect("batches:action_detail", action.batch.public_id, action.public_id)
+
+
+@login_required
+@require_POST
+def action_abort(request: SignedInRequest, public_id: str, action_id: str) -> HttpResponse:
+    """End it, planned or running; what was done stays done."""
+    action = _action_or_404(request, public_id, action_id)
+    _refuse_unless_allowed(request, Verb(action.verb), action.workspace)
+    was_planned = action.confirmed_at is None
+    if not bulk_actions.abort(action, by=_by(request), now=timezone.now()):
+        messages.info(request, "It had ended before.")
+    elif was_planned:
+        messages.info(request, "The plan was given up; nothing was done.")
+        return redirect(_batch_url(action.batch, Chosen.of(action.filter)))
+    return redirect("batches:action_detail", action.batch.public_id, action.public_id)
+
+
+@login_required
+@require_safe
+def action_items(request: SignedInRequest, public_id: str, action_id: str) -> HttpResponseBase:
+    """Every document of the action with its result, as CSV."""
+    action = _action_or_404(request, public_id, action_id)
+    record(request, "download_bulk_action", f"bulk action {action.public_id}", action.workspace)
+    lines = results.csv_lines(actions.EXPORT_COLUMNS, actions.export_rows(action))
+    response = StreamingHttpResponse((line.encode() for line in lines), content_type="text/csv; charset=utf-8")
+    name = f"{filenames.safe_stem(action.batch.name, limit=60)}-{action.verb}-{action.public_id}.csv"
+    response["Content-Disposition"] = filenames.content_disposition(name)
+    response["X-Content-Type-Options"] = "nosniff"
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+@login_required
+@require_safe
+def action_list(request: SignedInRequest, public_id: str) -> HttpResponse:
+    """The bulk actions of a batch, newest first."""
+    batch = batch_or_404(request.user, public_id)
+    page = actions.actions_page(batch, before=_place(request.GET.get("before")))
+    older = f"?before={page.after}" if page.after else ""
+    context = {"batch": batch, "page": page, "older": older, "nav": "batches"}
+    return render(request, "batches/bulk_actions.html", context)
