@@ -269,9 +269,10 @@ class Tab:
 
 def _tabs(action: BulkAction, result: str) -> list[Tab]:
     counts = actions.counts(action)
+    is_running = action.confirmed_at is not None and action.finished_at is None
     tabs = [Tab("All", "?#results", counts.total, not result)]
     for key, badge in actions.RESULT_BADGES.items():
-        if counts.of(key) or key == result:
+        if counts.of(key) or key == result or is_running:
             tabs.append(Tab(badge.label, f"?result={key}#results", counts.of(key), key == result, badge))
     return tabs
 

@@ -13,13 +13,15 @@ from django_q.models import OrmQ
 
 from batches import queue
 from batches.actions import Chosen
-from batches.engine import applying, bulk_actions, carrying, pumping, repairs
+from batches.engine import applying, bulk, bulk_actions, carrying, pumping, repairs
 from batches.engine.carrying import Tally
 from batches.models import (
     AuditEntry,
     Batch,
     BatchItem,
     BulkAction,
+    Document,
+    DocumentVersion,
     FailureClass,
     ItemResult,
     Job,
@@ -101,6 +103,39 @@ def test_the_numbers_of_a_plan_are_those_of_the_outcome(batch: Batch, verb: Verb
     assert (finish.facts["done"], finish.facts["failed"]) == (planned["eligible"], 0)
     assert not AuditEntry.objects.exclude(action__contains="bulk_action").exists(), (
         "the action is the record of its items"
+    )
+
+
+def test_a_large_action_is_carried_out_in_slices_without_any_browser(batch: Batch) -> None:
+    """More than one slice of the plan's reading and several groups; the filter shows no more than a page of them."""
+    count = bulk.VALUES_PER_LIST + applying.ITEMS_AT_ONCE + 1
+    failed_at_once(batch, count)
+    action = confirmed(batch, Verb.DISMISS, Chosen(group="failed"))
+    assert action.plan["eligible"] == count
+    slices = 0
+    while carry_out(f"worker {slices}").is_work_left:
+        slices += 1
+    assert counts(action) == {"done": count}
+    assert BatchItem.objects.filter(batch=batch, dismissed_at=NOW).count() == count
+
+
+def failed_at_once(batch: Batch, count: int) -> None:
+    """As many failed documents, in a few statements."""
+    names = [f"BIG-{n:05}" for n in range(count)]
+    documents = Document.objects.bulk_create(
+        Document(workspace=batch.workspace, public_id=f"doc_{name}", business_id=name) for name in names
+    )
+    versions = DocumentVersion.objects.bulk_create(
+        DocumentVersion(document=each, number=1, kind="html", input_inline=b"x", input_sha256="0" * 64, input_bytes=1)
+        for each in documents
+    )
+    Job.objects.bulk_create(
+        Job(version=each, account=batch.account, state=JobState.FAILED, failure_class=FailureClass.TRANSIENT)
+        for each in versions
+    )
+    BatchItem.objects.bulk_create(
+        BatchItem(batch=batch, position=n, document=each.document, version=each, intake_outcome="new")
+        for n, each in enumerate(versions)
     )
 
 

@@ -57,7 +57,7 @@
     if (!form) return;
     const count = document.querySelectorAll("input.tick:checked").length;
     form.classList.toggle("has-ticks", count > 0);
-    form.querySelector("[data-ticked-count]").textContent = count || "";
+    form.querySelector("[data-ticked-count]").textContent = count ? `: ${count}` : "";
   }
   document.addEventListener("change", (event) => { if (event.target.matches("input.tick")) ticked(); });
   window.addEventListener("pageshow", ticked);
