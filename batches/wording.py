@@ -239,6 +239,11 @@ EVENT_WORDS: Mapping[str, str] = {
     "deadline_exceeded": "We stopped waiting; we look further apart, and a late result is still saved.",
     "finished_late": "The provider has finished it after all.",
     "finished_meanwhile": "The provider has finished an earlier submission of it after all.",
+    "found_by_look_up": "The provider's look-up names the job that its submission made.",
+    "read_by_reconcile": "The provider says that it has it.",
+    "never_arrived": "The provider's look-up knows nothing of it, so it never arrived.",
+    "found_in_store": "Its whole PDF lay in our store already.",
+    "adopted": "A person named the provider job that it belongs to.",
     "not_rescued_again": "It is said to be finished, and could not be fetched; it is not tried again by itself.",
 }
 

@@ -59,7 +59,7 @@ class NotCollected:
     result: dict[str, Any] | None = field(default=None, repr=False)
 
 
-class _HashingSink:
+class HashingSink:
     """Writes through to a file and knows the digest, the length and both ends of what passed."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -155,7 +155,7 @@ class _Collection:
     def _fetch_and_store(self, ref: ResultRef) -> Collected | NotCollected:
         with self.store.staging() as path:
             with path.open("wb") as file:
-                sink = _HashingSink(file)
+                sink = HashingSink(file)
                 downloaded = self.provider.download(
                     ref,
                     cast(BinaryIO, sink),  # it is only ever written to

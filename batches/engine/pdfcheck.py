@@ -31,17 +31,27 @@ ALARM_AFTER = 5
 
 @dataclass(frozen=True)
 class PdfFacts:
-    """What the library says: `pages` is at least 1, or `problem` says in words why the file is no good."""
+    """What the library says: `pages` is at least 1, or `problem` says in words why the file is no good.
+
+    `found`: whether its text holds what was asked for; None where nothing was.
+    """
 
     pages: int
     problem: str = ""
+    found: bool | None = None
 
 
 @dataclass(eq=False)
 class _Question:
     path: Path
+    find: str = ""
     facts: PdfFacts | None = None
     deaths: int = 0  # of children that had it
+
+    @property
+    def line(self) -> bytes:
+        asked = {"path": str(self.path), "find": self.find} if self.find else str(self.path)
+        return json.dumps(asked).encode() + b"\n"
 
 
 class PdfChecker:
@@ -54,9 +64,12 @@ class PdfChecker:
         self._asked: deque[_Question] = deque()
         self._unread = b""
 
-    def check(self, path: Path) -> PdfFacts:
-        """Open the file at `path`; each file has the time limit to itself, whatever the ones before it did."""
-        question = _Question(path)
+    def check(self, path: Path, *, find: str = "") -> PdfFacts:
+        """Open the file at `path`, and look for a text in it where one is given.
+
+        Each file has the time limit to itself, whatever the ones before it did.
+        """
+        question = _Question(path, find)
         self._asked.append(question)
         with self._lock:  # whoever has it asks for all that wait; the others find their answer when they get it
             if question.facts is None:
@@ -75,7 +88,7 @@ class PdfChecker:
             child = self._running()
             assert child.stdin is not None
             try:
-                child.stdin.write(b"".join(json.dumps(str(each.path)).encode() + b"\n" for each in waiting))
+                child.stdin.write(b"".join(each.line for each in waiting))
                 child.stdin.flush()
             except OSError:
                 pass  # it has died; what it answered before that is read, and the next file is the one that it had
@@ -90,7 +103,7 @@ class PdfChecker:
                     waiting.popleft().facts = PdfFacts(0, f"Opening it {why}.")
                     break
                 facts = json.loads(answer)
-                waiting.popleft().facts = PdfFacts(int(facts["pages"]), str(facts["problem"]))
+                waiting.popleft().facts = PdfFacts(int(facts["pages"]), str(facts["problem"]), facts.get("found"))
 
     def _next_answer(self, child: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
         """The next line of the child, and whether the time limit passed without one; empty when none will come."""

@@ -378,7 +378,7 @@ def test_a_file_that_crashes_the_library_takes_none_of_the_others_asked_with_it(
 
 def test_a_sink_knows_what_passed_through_it() -> None:
     file = io.BytesIO()
-    sink = collection._HashingSink(file)
+    sink = collection.HashingSink(file)
     for part in (b"%P", b"DF-1.7", b" and more"):
         assert sink.write(part) == len(part)
     assert (sink.head, sink.byte_count) == (b"%PDF-1.7", 17)
