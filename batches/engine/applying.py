@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from batches.engine import mishaps, repairs, versions, withdrawals
+from batches.engine import mishaps, reconcile, repairs, versions, withdrawals
 from batches.engine.orders import Order, Result
 from batches.models import ItemResult, Verb
 
@@ -21,7 +21,10 @@ ITEMS_AT_ONCE = 200
 
 
 class Apply(Protocol):
-    """One verb over at most `ITEMS_AT_ONCE` items, in one transaction. A result for each of them, by primary key."""
+    """One verb over at most `ITEMS_AT_ONCE` items. A result for each of them, by primary key.
+
+    In one transaction; only Reconcile, which asks the provider between reading and writing, takes one for each item.
+    """
 
     def __call__(self, item_ids: Sequence[int], *, order: Order, now: datetime) -> dict[int, Result]: ...
 
@@ -31,6 +34,7 @@ APPLY: Mapping[Verb, Apply] = {
     Verb.FETCH_AGAIN: repairs.fetch_again,
     Verb.RETRY: repairs.retry,
     Verb.REGENERATE: versions.regenerate,
+    Verb.RECONCILE: reconcile.reconcile,
     Verb.CANCEL: withdrawals.cancel,
     Verb.DISMISS: withdrawals.dismiss,
     Verb.REOPEN: withdrawals.reopen,

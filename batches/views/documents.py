@@ -14,7 +14,7 @@ from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_POST, require_safe
 
 from batches import documents, filenames, listings, storage, wording
-from batches.models import Artifact, Document, Submission
+from batches.models import FAILED_STATES, Artifact, Document, JobState, Submission
 from batches.views.access import SignedInRequest, document_or_404, may_write, record
 from batches.views.stored import chunks, opened, store_away
 
@@ -74,6 +74,7 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
         "held_accounts": [job.account] if history.chosen.is_held else [],
         "failure_label": wording.failure_label(job.failure_class, job.failure_code),
         "what_to_do": wording.what_to_do(job.failure_class, job.failure_code),
+        "may_reconcile": _is_uncertain(history),
         "may_reveal": may_write(request.user, document.workspace),
         "is_live": not history.is_at_rest,
         "poll_seconds": 2,
@@ -82,6 +83,15 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
             job.state, job.state_changed_at, len(history.timeline), job.account.health, job.account.hold_words
         ),
     }
+
+
+def _is_uncertain(history: documents.History) -> bool:
+    """Whether something of it may be at the provider, as the verb Reconcile asks."""
+    if history.job.state not in FAILED_STATES or not history.items:
+        return False
+    return history.job.state != JobState.FAILED or any(
+        row.submission.in_doubt or row.submission.provider_job_id for row in history.submissions
+    )
 
 
 @login_required

@@ -128,6 +128,10 @@ class World:
                 now=self.clock.now(),
             )
 
+    def providers(self) -> Providers:
+        """The adapters, as a pump or a verb gets them."""
+        return _Simulated(self.provider, self.own_providers)
+
     # --- pumps ---
 
     def pump(
@@ -138,7 +142,7 @@ class World:
             owner=f"pump-{self._pumps}",
             clock=clock or self.clock,
             rng=random.Random(self._pumps),
-            providers=_Simulated(self.provider, self.own_providers),
+            providers=self.providers(),
             store=self.store,
             checker=self.checker,
             stopping=stopping,

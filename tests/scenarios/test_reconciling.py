@@ -1,0 +1,348 @@
+"""Reconciling: evidence with and without a look-up, adopting what a person names, and never a second bill by it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+from batches.engine import adoption, applying, reconcile
+from batches.engine.adoption import Adoption
+from batches.engine.audit import By
+from batches.engine.orders import Order
+from batches.engine.reconcile import Findings, Verdict
+from batches.models import AuditEntry, BatchItem, Exchange, Job, Submission, Verb, WebhookEvent
+from batches.providers import errors
+from batches.storage import artifact_key
+from tests import factories
+from tests.engine.simulated import Complete, Lose, Refuse, SimulatedJob, Word
+from tests.engine.vendor import pdf
+from tests.scenarios.watching import given_up
+from tests.scenarios.world import World
+
+ORDER = Order(By(None, "m.okoye", "a test"), reason="the answer was lost")
+CONFIRMED = replace(ORDER, is_confirmed=True)
+
+
+def unknown(world: World, *names: str, arrived: bool = True) -> None:
+    """Documents whose every answer was lost: taken and billed by the provider, or never seen by it."""
+    for name in names:
+        answer = Lose() if arrived else Refuse(errors.AnswerLost)
+        world.provider.script(name, submit=itertools.repeat(answer))
+    world.hand_over(*names)
+    world.run_to_the_end(within=4000)
+    assert {world.states()[name] for name in names} == {"unknown"}
+
+
+def with_look_up(world: World) -> None:
+    world.provider.capabilities = replace(world.provider.capabilities, look_up=True)  # type: ignore[misc] # of this one
+
+
+def item_of(world: World, name: str) -> BatchItem:
+    return BatchItem.objects.get(version=world.job(name).version)
+
+
+def reconciled(world: World, name: str) -> Findings:
+    return reconcile.settle(
+        item_of(world, name).pk,
+        order=ORDER,
+        provider=world.provider,
+        store=world.store,
+        checker=world.checker,
+        now=world.clock.now(),
+    )
+
+
+def adopted(world: World, name: str, pasted: str, *, order: Order = CONFIRMED) -> Adoption:
+    return adoption.adopt(
+        world.job(name).pk,
+        pasted,
+        order=order,
+        provider=world.provider,
+        store=world.store,
+        checker=world.checker,
+        now=world.clock.now(),
+    )
+
+
+def billed(world: World) -> int:
+    return len(world.provider.jobs)
+
+
+def job_at_provider(world: World, name: str) -> SimulatedJob:
+    (job,) = world.provider.jobs_of(name)
+    return job
+
+
+def words_of(findings: Findings) -> str:
+    return " ".join(each.words for each in findings.evidence)
+
+
+# --- unknown ---
+
+
+def test_without_any_evidence_it_cannot_be_known_and_nothing_is_changed(world: World) -> None:
+    unknown(world, "INV-1")
+    world.clock.advance(7200)
+    found = reconciled(world, "INV-1")
+    assert found.verdict is Verdict.UNKNOWABLE
+    assert found.may_adopt
+    assert found.candidates == ()
+    assert set(found.offers) == {Verb.REGENERATE, Verb.DISMISS}
+    assert "no look-up by key" in words_of(found)
+    assert "without a second bill is over" in words_of(found)
+    assert [each.at for each in found.evidence if each.at] == sorted(each.at for each in found.evidence if each.at)
+    assert (world.states(), billed(world)) == ({"INV-1": "unknown"}, 1)
+
+
+def test_a_webhook_near_it_names_a_candidate_and_proves_nothing(world: World) -> None:
+    unknown(world, "INV-1")
+    job = job_at_provider(world, "INV-1")
+    row = Submission.objects.get()
+    factories.make_event(
+        account=world.account, at=row.first_sent_at + timedelta(seconds=9), provider_job_id=job.id, outcome="unmatched"
+    )
+    before = row.first_sent_at - timedelta(hours=1)
+    factories.make_event(account=world.account, at=before, provider_job_id="pdf_old", outcome="unmatched")
+    other = factories.make_account()
+    factories.make_event(account=other, at=row.last_sent_at, provider_job_id="pdf_other", outcome="unmatched")
+    found = reconciled(world, "INV-1")
+    assert [each.provider_job_id for each in found.candidates] == [job.id]
+    assert found.verdict is Verdict.UNKNOWABLE
+    assert "1 provider job may be its own" in found.verdict_words
+    assert job.id not in words_of(found)
+    assert world.states() == {"INV-1": "unknown"}
+
+
+def test_a_look_up_that_knows_it_takes_it_up_and_it_is_saved_and_billed_once(world: World) -> None:
+    unknown(world, "INV-1")
+    with_look_up(world)
+    found = reconciled(world, "INV-1")
+    assert found.verdict is Verdict.ACCEPTED
+    assert found.done
+    assert world.states() == {"INV-1": "accepted"}
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    assert "unknown_outcome" not in world.open_alerts()
+    assert "found_by_look_up" in world.reasons("INV-1")
+    assert Exchange.objects.filter(kind="look_up").count() == 1
+    entry = AuditEntry.objects.get(action="reconcile")
+    assert (entry.actor_words, entry.reason, entry.facts["verdict"]) == ("m.okoye", ORDER.reason, "accepted")
+
+
+def test_a_look_up_that_knows_nothing_makes_a_retry_legal_and_that_bills_once(world: World) -> None:
+    unknown(world, "INV-1", arrived=False)
+    with_look_up(world)
+    world.clock.advance(3600)
+    found = reconciled(world, "INV-1")
+    assert found.verdict is Verdict.NOT_ACCEPTED
+    assert (world.states(), billed(world)) == ({"INV-1": "failed"}, 0)
+    assert Submission.objects.get().outcome == "refused"
+    world.provider.script("INV-1")
+    item = item_of(world, "INV-1")
+    results = applying.apply(Verb.RETRY, [item.pk], order=ORDER, now=world.clock.now())
+    assert results[item.pk].is_done, results
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+
+
+def test_a_look_up_right_after_the_last_try_is_not_believed_to_know_nothing(world: World) -> None:
+    unknown(world, "INV-1", arrived=False)
+    with_look_up(world)
+    found = reconciled(world, "INV-1")
+    assert found.verdict is Verdict.UNKNOWABLE
+    assert "may still be on its way" in words_of(found)
+    assert world.states() == {"INV-1": "unknown"}
+
+
+def test_a_provider_that_forgets_cannot_say_that_it_never_arrived(world: World) -> None:
+    unknown(world, "INV-1", arrived=False)
+    with_look_up(world)
+    world.provider.remembers = timedelta(minutes=30)
+    world.clock.advance(7200)
+    assert reconciled(world, "INV-1").verdict is Verdict.UNKNOWABLE
+    assert world.states() == {"INV-1": "unknown"}
+
+
+def test_a_look_up_that_fails_changes_nothing(world: World) -> None:
+    unknown(world, "INV-1")
+    with_look_up(world)
+    world.provider.trouble = Refuse(errors.ServerFault)
+    found = reconciled(world, "INV-1")
+    assert found.verdict is Verdict.UNKNOWABLE
+    assert "could not be looked up" in words_of(found)
+    assert world.states() == {"INV-1": "unknown"}
+
+
+def test_two_jobs_under_one_key_are_candidates_and_a_person_decides(world: World) -> None:
+    unknown(world, "INV-1")
+    first = job_at_provider(world, "INV-1")
+    world.provider.jobs["pdf_again"] = replace(first, id="pdf_again")
+    with_look_up(world)
+    found = reconciled(world, "INV-1")
+    assert found.verdict is Verdict.ACCEPTED
+    assert sorted(each.provider_job_id for each in found.candidates) == sorted([first.id, "pdf_again"])
+    assert world.states() == {"INV-1": "unknown"}
+
+
+def test_many_are_reconciled_at_once_and_each_has_its_own_result(world: World) -> None:
+    names = ["INV-1", "INV-2", "INV-3"]
+    unknown(world, *names)
+    world.hand_over("INV-4")
+    world.run_to_the_end()
+    with_look_up(world)
+    ids = [item_of(world, name).pk for name in (*names, "INV-4")]
+    results = reconcile.reconcile(
+        ids,
+        order=ORDER,
+        now=world.clock.now(),
+        providers=world.providers(),
+        store=world.store,
+        checker=world.checker,
+    )
+    assert [results[each].result for each in ids] == ["done", "done", "done", "skipped"]
+    world.run_to_the_end()
+    world.assert_saved([*names, "INV-4"])
+
+
+# --- past the deadline, expired, and what lies in the store ---
+
+
+def test_past_its_deadline_and_finished_meanwhile_it_is_fetched_for_free(world: World) -> None:
+    given_up(world)
+    world.provider.script("INV-1", status=itertools.repeat(Complete()))
+    found = reconciled(world, "INV-1")
+    assert found.verdict is Verdict.ACCEPTED
+    assert "finished there" in found.verdict_words
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+
+
+def test_past_its_deadline_and_unfinished_it_stays_so_and_is_offered_a_free_look(world: World) -> None:
+    given_up(world)
+    world.provider.script("INV-1", status=itertools.repeat(Word("processing")))
+    found = reconciled(world, "INV-1")
+    assert found.verdict is Verdict.ACCEPTED
+    assert not found.may_adopt
+    assert Verb.CHECK_AGAIN in found.offers
+    assert world.states() == {"INV-1": "deadline_exceeded"}
+
+
+def expired(world: World, name: str = "INV-1") -> None:
+    """Finished and billed, and its file gone before we had it."""
+    world.provider.script(name, status=itertools.repeat(Complete()), download=itertools.repeat(Refuse(errors.NotFound)))
+    world.hand_over(name)
+    world.run_to_the_end(within=4000)
+    assert world.states()[name] == "expired"
+
+
+def lies_in_store(world: World, name: str, content: bytes) -> None:
+    with world.store.staging() as path:
+        path.write_bytes(content)
+        world.store.put(artifact_key(world.workspace.slug, name, 1), path)
+
+
+def test_expired_and_whole_in_our_store_it_is_saved_by_adopting_the_file(world: World) -> None:
+    expired(world)
+    lies_in_store(world, "INV-1", pdf("INV-1"))
+    found = reconciled(world, "INV-1")
+    assert found.verdict is Verdict.SAVED
+    assert found.done
+    world.assert_saved(["INV-1"])
+    assert Submission.objects.get().outcome == "delivered"
+
+
+def test_a_file_in_our_store_that_is_cut_saves_nothing(world: World) -> None:
+    expired(world)
+    lies_in_store(world, "INV-1", pdf("INV-1")[:200])
+    found = reconciled(world, "INV-1")
+    assert found.verdict is Verdict.ACCEPTED
+    assert "no usable PDF" in words_of(found)
+    assert Verb.FETCH_AGAIN in found.offers
+    assert world.states() == {"INV-1": "expired"}
+    assert billed(world) == 1
+
+
+# --- adopting ---
+
+
+def test_the_right_job_is_proven_then_confirmed_then_saved_without_another_bill(world: World) -> None:
+    unknown(world, "INV-1")
+    job = job_at_provider(world, "INV-1")
+    world.provider.script("INV-1", status=itertools.repeat(Complete()))
+    asked = adopted(world, "INV-1", f" https://api.relaypdf.test/v1/jobs/{job.id}?x=1 ", order=ORDER)
+    assert not asked.result.is_done
+    assert not asked.inspection.refusal
+    assert "The PDF's text shows INV-1." in asked.inspection.proven
+    assert any("while we were sending" in words for words in asked.inspection.proven)
+    assert any("cannot be told" in words for words in asked.inspection.not_proven)
+    assert world.states() == {"INV-1": "unknown"}
+    factories.make_event(account=world.account, at=world.clock.now(), provider_job_id=job.id, outcome="unmatched")
+    assert adopted(world, "INV-1", job.id).result.is_done
+    assert world.states() == {"INV-1": "rendered"}
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    assert not WebhookEvent.objects.filter(outcome="unmatched").exists()
+    entry = AuditEntry.objects.get(action="adopt")
+    assert entry.reason == ORDER.reason
+    assert entry.facts["provider_job"] != job.id
+    assert "The PDF's text shows INV-1." in entry.facts["proven"]
+
+
+def test_one_that_is_still_rendering_is_adopted_and_read_until_it_ends(world: World) -> None:
+    unknown(world, "INV-1")
+    adoption = adopted(world, "INV-1", job_at_provider(world, "INV-1").id)
+    assert adoption.result.is_done
+    assert any("no PDF yet" in words for words in adoption.inspection.not_proven)
+    assert world.states() == {"INV-1": "accepted"}
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+
+
+def test_the_job_of_another_document_is_refused_and_that_document_named(world: World) -> None:
+    world.hand_over("INV-2")
+    world.run_to_the_end()
+    unknown(world, "INV-1")
+    theirs = adopted(world, "INV-1", job_at_provider(world, "INV-2").id)
+    assert "belongs to document INV-2" in theirs.result.words
+    assert world.states() == {"INV-1": "unknown", "INV-2": "saved"}
+
+
+def test_a_pdf_that_shows_another_id_speaks_against_it_before_anybody_confirms(world: World) -> None:
+    unknown(world, "INV-1", "INV-10")
+    world.provider.script("INV-10", status=itertools.repeat(Complete()))
+    asked = adopted(world, "INV-1", job_at_provider(world, "INV-10").id, order=ORDER)
+    assert not asked.result.is_done
+    assert any("does not show INV-1" in words for words in asked.inspection.against)
+
+
+def test_a_job_that_this_account_does_not_know_is_refused(world: World) -> None:
+    unknown(world, "INV-1")
+    assert "has no job with that id" in adopted(world, "INV-1", "pdf_of_nobody").result.words
+    world.provider.trouble = Refuse(errors.AnswerLost)
+    job = job_at_provider(world, "INV-1")
+    assert "nothing was changed" in adopted(world, "INV-1", job.id).result.words
+    assert world.states() == {"INV-1": "unknown"}
+    assert not AuditEntry.objects.filter(action="adopt").exists()
+
+
+def test_a_document_whose_job_is_known_takes_no_other_one(world: World) -> None:
+    given_up(world)
+    unknown(world, "INV-2")
+    assert "has a provider job id already" in adopted(world, "INV-1", job_at_provider(world, "INV-2").id).result.words
+    own = job_at_provider(world, "INV-1").id
+    assert "own provider job already" in adopted(world, "INV-1", own).result.words
+
+
+def test_nothing_of_it_ever_bills(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    unknown(world, "INV-1", "INV-2")
+    before = billed(world)
+    arrivals = len(world.provider.arrivals)
+    for name in ("INV-1", "INV-2"):
+        reconciled(world, name)
+        adopted(world, name, job_at_provider(world, name).id)
+    world.run_to_the_end()
+    assert (billed(world), len(world.provider.arrivals)) == (before, arrivals)
+    assert Job.objects.filter(state="saved").count() == 2
