@@ -8,7 +8,8 @@ writing, so it reads again under the lock before it writes. Nothing here ever se
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -144,6 +145,17 @@ def reconcile(
             ours.close()
         if checker is None:
             looking.close()
+
+
+@contextmanager
+def tools() -> Iterator[tuple[Providers, PdfChecker]]:
+    """What a face needs to reconcile or to adopt, for as long as it does: adapters, and the child that opens PDFs."""
+    providers, checker = Providers(), PdfChecker(seconds=ENGINE.pdf_check_seconds)
+    try:
+        yield providers, checker
+    finally:
+        providers.close()
+        checker.close()
 
 
 def provider_of(item_id: int, providers: Providers) -> Provider | None:

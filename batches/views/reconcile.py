@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,6 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from batches import rights, selectors, storage, wording
-from batches.conf import ENGINE
 from batches.engine import adoption, reconcile, standings, verbs
 from batches.engine.accounts import Providers
 from batches.engine.adoption import Inspection
@@ -54,7 +52,7 @@ def document_reconcile(request: SignedInRequest, public_id: str) -> HttpResponse
     step = request.POST.get("step", "") if request.method == "POST" else ""
     if request.method == "POST":
         _permit(request, document, item, step)
-    with _tools() as (providers, checker):
+    with reconcile.tools() as (providers, checker):
         page = _Page(request, document, item, providers, checker)
         if step == "ask":
             return page.shown(page.settled())
@@ -83,16 +81,6 @@ def _permit(request: SignedInRequest, document: Document, item: BatchItem, step:
     if not rights.may(request.user, right, document.workspace):
         what = "adopt a provider job" if right == rights.ADOPT else "reconcile documents"
         raise PermissionDenied(f"You may look at this workspace, but not {what} in it. Ask one of its managers.")
-
-
-@contextmanager
-def _tools() -> Iterator[tuple[Providers, PdfChecker]]:
-    providers, checker = Providers(), PdfChecker(seconds=ENGINE.pdf_check_seconds)
-    try:
-        yield providers, checker
-    finally:
-        providers.close()
-        checker.close()
 
 
 @dataclass(frozen=True)

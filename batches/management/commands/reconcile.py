@@ -11,12 +11,9 @@ from django.core.management.base import CommandParser
 from django.db.models import F
 from django.utils import timezone
 
-from batches.conf import ENGINE
 from batches.engine import adoption, applying, reconcile, standings, verbs
-from batches.engine.accounts import Providers
 from batches.engine.adoption import Adoption
 from batches.engine.orders import Order, Result
-from batches.engine.pdfcheck import PdfChecker
 from batches.management import auditing, choosing, tables
 from batches.management.readiness import DatabaseCommand
 from batches.models import BatchItem, ItemResult, Verb
@@ -121,8 +118,7 @@ def _planned(items: Sequence[BatchItem]) -> dict[int, Result]:
 
 
 def _adopted(item: BatchItem, pasted: str, order: Order) -> Adoption:
-    providers, checker = Providers(), PdfChecker(seconds=ENGINE.pdf_check_seconds)
-    try:
+    with reconcile.tools() as (providers, checker):
         provider = reconcile.provider_of(item.pk, providers)
         if provider is None:
             raise choosing.refusal("The account's key cannot be read, so the provider cannot be asked.")
@@ -135,6 +131,3 @@ def _adopted(item: BatchItem, pasted: str, order: Order) -> Adoption:
             checker=checker,
             now=timezone.now(),
         )
-    finally:
-        providers.close()
-        checker.close()
