@@ -41,7 +41,9 @@ from batches.models import (
     ProviderAccount,
     Submission,
     SubmissionOutcome,
+    Verb,
 )
+from batches.providers import errors
 from batches.providers.base import JobPhase, JobStatus, Provider
 
 #: Given up on, with something that may still come of it.
@@ -55,6 +57,8 @@ WATCHED_CLASSES = frozenset(
         FailureClass.INTERNAL,
     }
 )
+#: The reason of an event that keeps what a read said that a person had asked for.
+ANSWERED = "read_again"
 #: States of the job that a late success takes it out of: nothing of it is under way.
 RESCUED_STATES = frozenset({*FAILED_STATES, JobState.PENDING})
 
@@ -143,11 +147,62 @@ def settle(watched: Watched, *, now: datetime) -> None:
     exchange = status.exchange if status else error.exchange if error else None
     if exchange is not None:
         exchanges.record([Evidence(exchange, watch.account_id, watch.job_id, watch.submission_id)])
-    if status is not None and status.phase is JobPhase.SUCCEEDED:
+    row = Submission.objects.defer("body_inline").select_related("job").get(pk=watch.submission_id)
+    account = ProviderAccount.objects.only("poll_max_ms").get(pk=watch.account_id)
+    _tell(watch, row, status, error, account, now=now)
+    if status is None:
+        return
+    # What is proven of one that was delivered stays: only its PDF counts, whatever is said of it now.
+    if row.outcome not in (SubmissionOutcome.DELIVERED, SubmissionOutcome.SURPLUS):
+        _update(row, **polling.readings(status, row.failed_at, row.failed_again_at, account, now=now))
+    if status.phase is JobPhase.SUCCEEDED:
         _succeeded(watch, status, now=now)
-    elif status is not None:
-        given_up = Job.objects.filter(pk=watch.job_id, state=JobState.DEADLINE_EXCEEDED)
-        given_up.update(provider_status=status.status_word[:100], provider_status_at=now)
+        return
+    given_up = Job.objects.filter(pk=watch.job_id, state=JobState.DEADLINE_EXCEEDED)
+    given_up.update(provider_status=status.status_word[:100], provider_status_at=now)
+
+
+def _tell(
+    watch: Watch,
+    row: Submission,
+    status: JobStatus | None,
+    error: errors.ProviderError | None,
+    account: ProviderAccount,
+    *,
+    now: datetime,
+) -> None:
+    """Keep what was answered where a person asked (Check again): once for each submission, and no slow read after."""
+    events = JobEvent.objects.filter(job=watch.job_id)
+    asked = events.filter(reason=Verb.CHECK_AGAIN.value).order_by("-id").values_list("id", flat=True).first()
+    begins = f"Submission {row.sequence} was read: "
+    if asked is None or events.filter(reason=ANSWERED, id__gt=asked, words__startswith=begins).exists():
+        return
+    words = begins + _answer_words(row, status, error, account)
+    transitions.record_ignored(watch.job_id, JobState(row.job.state), reason=ANSWERED, words=words, now=now)
+
+
+def _answer_words(
+    row: Submission, status: JobStatus | None, error: errors.ProviderError | None, account: ProviderAccount
+) -> str:
+    if status is None:
+        if isinstance(error, errors.NotFound):
+            return "the provider does not know its job (any more)."
+        return f"no answer could be had. {error.words if error else 'An internal error stopped it.'}"
+    if status.phase is JobPhase.SUCCEEDED:
+        return "it is finished at the provider."
+    if status.phase is not JobPhase.FAILED:
+        return f"it is not finished; the provider says “{status.status_word}”."
+    why = f" {status.error_words}" if status.error_words else ""
+    if not status.unbilled:
+        return f"it has failed there, and may have been billed.{why}"
+    at = polling.readings(status, row.failed_at, row.failed_again_at, account, now=status.exchange.started_at)
+    if at["failed_again_at"] is not None:
+        return f"it has failed there and was not billed, and has been read so twice. It may be sent once more.{why}"
+    seconds = round(polling.poll_cap(account).total_seconds())
+    return (
+        f"it has failed there and was not billed. Read so once more, {seconds} s or longer after this, it is "
+        f"believed.{why}"
+    )
 
 
 def _succeeded(watch: Watch, status: JobStatus, *, now: datetime) -> None:
@@ -205,7 +260,7 @@ def _rescue(watch: Watch, job: Job, row: Submission, status: JobStatus, *, now: 
         },
     )
     transitions.move(move, now=now)
-    reopened = {"outcome": SubmissionOutcome.OPEN, "closed_at": None, "failed_at": None}
+    reopened = {"outcome": SubmissionOutcome.OPEN, "closed_at": None, "failed_at": None, "failed_again_at": None}
     _update(row, rescue_count=row.rescue_count + 1, **reopened, **_found(status))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from batches.conf import ENGINE
 from batches.engine import breaker, durations, retries
 from batches.engine.changes import Change, Follow, FollowStep, moving
-from batches.engine.claims import Claim
+from batches.engine.claims import Claim, OpenSubmission
 from batches.engine.effects import NO_EFFECT, AccountEffect
 from batches.engine.expectations import PollPlan, Sample
 from batches.models import (
@@ -87,7 +87,7 @@ def _judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Chan
                 },
             ),
             submission_id=claim.submission.id,
-            submission_fields={"outcome": SubmissionOutcome.RENDER_FAILED, "closed_at": context.now},
+            submission_fields=_closed_as_failed(claim.submission, status, context),
             exchanges=exchanges,
         )
     if claim.submission.failed_at is not None:
@@ -103,9 +103,9 @@ def _failed_unbilled(claim: Claim, status: JobStatus, seen: dict[str, Any], cont
     """Failed and not billed. Read so twice, a poll cap apart, it is believed, and the document is rendered again."""
     assert claim.submission is not None
     exchanges = ((status.exchange, claim.submission.id),)
-    cap = timedelta(milliseconds=retries.poll_most_ms(context.account.poll_max_ms))
     first_at = claim.submission.failed_at
-    if first_at is None or status.exchange.started_at < first_at + cap:
+    if not is_second_reading(status, first_at, context.account):
+        cap = poll_cap(context.account)
         first_at = first_at or context.now
         due_at = first_at + cap * context.rng.uniform(1.0, 1.2)
         after = claim.moved(
@@ -132,9 +132,35 @@ def _failed_unbilled(claim: Claim, status: JobStatus, seen: dict[str, Any], cont
         at=context.now,
         move=moving(claim, JobState.PENDING, reason="render_again", words=words, fields=fields),
         submission_id=claim.submission.id,
-        submission_fields={"outcome": SubmissionOutcome.RENDER_FAILED, "closed_at": context.now},
+        submission_fields=_closed_as_failed(claim.submission, status, context),
         exchanges=exchanges,
     )
+
+
+def poll_cap(account: ProviderAccount) -> timedelta:
+    """The longest wait between two status reads: readings that lie as far apart are two readings."""
+    return timedelta(milliseconds=retries.poll_most_ms(account.poll_max_ms))
+
+
+def is_second_reading(status: JobStatus, first_at: datetime | None, account: ProviderAccount) -> bool:
+    """Whether a reading of “failed, not billed” confirms the one of `first_at`, and is not just its echo."""
+    return first_at is not None and status.exchange.started_at >= first_at + poll_cap(account)
+
+
+def readings(
+    status: JobStatus, first_at: datetime | None, again_at: datetime | None, account: ProviderAccount, *, now: datetime
+) -> dict[str, datetime | None]:
+    """What the submission's `failed_at` and `failed_again_at` are after this reading: both empty unless it says so."""
+    if status.phase is not JobPhase.FAILED or not status.unbilled:
+        return {"failed_at": None, "failed_again_at": None}
+    if again_at is None and is_second_reading(status, first_at, account):
+        again_at = now
+    return {"failed_at": first_at or now, "failed_again_at": again_at}
+
+
+def _closed_as_failed(known: OpenSubmission, status: JobStatus, context: PollContext) -> dict[str, Any]:
+    said = readings(status, known.failed_at, None, context.account, now=context.now)
+    return {"outcome": SubmissionOutcome.RENDER_FAILED, "closed_at": context.now, **said}
 
 
 def _not_failed_after_all(
@@ -149,7 +175,9 @@ def _not_failed_after_all(
 def _rendered(claim: Claim, status: JobStatus, seen: dict[str, Any], context: PollContext) -> Change:
     assert claim.submission is not None
     result = result_facts(status.result, status.warnings)
-    submission = claim.submission.with_result(result)
+    # Where it was read as failed once, that counts for nothing now.
+    anew = {} if claim.submission.failed_at is None else {"failed_at": None}
+    submission = replace(claim.submission.with_result(result), failed_at=None)
     after = claim.moved(
         JobState.RENDERED,
         submission=submission,
@@ -162,7 +190,7 @@ def _rendered(claim: Claim, status: JobStatus, seen: dict[str, Any], context: Po
         at=context.now,
         move=moving(claim, JobState.RENDERED, reason="provider_job_finished", fields={**seen, "due_at": context.now}),
         submission_id=claim.submission.id,
-        submission_fields={"result": result},
+        submission_fields={"result": result, **anew},
         exchanges=((status.exchange, claim.submission.id),),
         after=after,
         follow=Follow(FollowStep.FETCH, context.now),

@@ -123,7 +123,12 @@ def test_only_a_second_read_a_poll_cap_later_is_believed_and_renders_again(after
     assert change.move.to_state is JobState.PENDING
     assert change.move.reason == "render_again"
     assert change.move.fields["deadline_at"] is None
-    assert change.submission_fields == {"outcome": "render_failed", "closed_at": at}
+    assert change.submission_fields == {
+        "outcome": "render_failed",
+        "closed_at": at,
+        "failed_at": NOW,
+        "failed_again_at": at,
+    }
     assert "provider_job_id" not in change.submission_fields, "the closed one keeps its id"
     assert change.follow is None
 
@@ -136,12 +141,30 @@ def test_at_most_two_more_submissions_follow(sequence: int, again: bool) -> None
     assert change.move.to_state is (JobState.PENDING if again else JobState.FAILED)
 
 
+@pytest.mark.parametrize(
+    ("failed_at", "after", "said"), [(None, 15, (15, None)), (0, 14.9, (0, None)), (0, 15, (0, 15))]
+)
+def test_the_last_submission_that_failed_keeps_when_it_was_read_as_unbilled(
+    failed_at: float | None, after: float, said: tuple[float, float | None]
+) -> None:
+    """At the end of what is sent by itself one reading closes it; a second, a poll cap later, proves it unbilled."""
+
+    def instant(seconds: float | None) -> datetime | None:
+        return None if seconds is None else NOW + timedelta(seconds=seconds)
+
+    known = accepted(submission=accepted_submission(failed_at=instant(failed_at), sequence=3))
+    at = NOW + timedelta(seconds=after)
+    fields = polling.judge_status(known, unbilled(at=at), context(at=at)).submission_fields
+    assert (fields["failed_at"], fields["failed_again_at"]) == (instant(said[0]), instant(said[1]))
+
+
 @pytest.mark.parametrize("failed_at", [None, NOW])
 def test_a_failure_that_may_be_billed_is_final(failed_at: datetime | None) -> None:
     known = accepted(submission=accepted_submission(failed_at=failed_at))
     at = NOW + CAP
     change = polling.judge_status(known, status(JobPhase.FAILED, "failed", at=at, error_code="odd"), context(at=at))
     assert change.move.to_state is JobState.FAILED
+    assert (change.submission_fields["failed_at"], change.submission_fields["failed_again_at"]) == (None, None)
 
 
 def test_a_job_that_is_not_failed_after_all_starts_the_count_anew() -> None:
@@ -151,6 +174,7 @@ def test_a_job_that_is_not_failed_after_all_starts_the_count_anew() -> None:
     assert change.after.submission.failed_at is None
     done = polling.judge_status(known, status(JobPhase.SUCCEEDED, "completed"), context())
     assert done.move.to_state is JobState.RENDERED
+    assert done.submission_fields["failed_at"] is None
 
 
 @pytest.mark.parametrize("kind", [errors.NotSent, errors.ServerFault, errors.NotFound])
