@@ -10,7 +10,18 @@ from django.utils.functional import lazy
 from django.views.generic import RedirectView
 
 from batches.api.batches import api, not_found
-from batches.views import batches, bulk_actions, documents, downloads, health, new_batch, reconcile, sessions, webhooks
+from batches.views import (
+    batches,
+    bulk_actions,
+    documents,
+    downloads,
+    health,
+    new_batch,
+    reconcile,
+    sessions,
+    verbs,
+    webhooks,
+)
 
 
 class PublicId(StringConverter):
@@ -47,6 +58,7 @@ pages: list[URLPattern | URLResolver] = [
     path("documents/<id:public_id>/live/", documents.document_live, name="document_live"),
     path("documents/<id:public_id>/reveal/", documents.document_reveal, name="document_reveal"),
     path("documents/<id:public_id>/reconcile/", reconcile.document_reconcile, name="document_reconcile"),
+    path("documents/<id:public_id>/actions/<slug:verb>/", verbs.document_verb, name="document_verb"),
     path("documents/<id:public_id>/v<version:number>.pdf", documents.document_pdf, name="document_pdf"),
     path("webhooks/<slug:account>", webhooks.webhook, name="webhook"),
     path("healthz", health.healthz, name="healthz"),

@@ -22,8 +22,21 @@ class Price(enum.Enum):
     ONE = "bills 1"
 
     @property
+    def renders_least(self) -> int:
+        return 1 if self is Price.ONE else 0
+
+    @property
     def renders_most(self) -> int:
         return 0 if self is Price.FREE else 1
+
+
+def bills(least: int, most: int) -> str:
+    """The price of many, in the same words: “free”, “bills 0 or 1”, “bills 0 to 12”, “bills 12”."""
+    if not most:
+        return Price.FREE.value
+    if least == most:
+        return f"bills {most:,}"
+    return f"bills {least:,} {'or' if most == least + 1 else 'to'} {most:,}"
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,13 @@ from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_POST, require_safe
 
 from batches import documents, filenames, listings, storage, wording
 from batches.models import FAILED_STATES, Artifact, Document, JobState, Submission
+from batches.views import verbs
 from batches.views.access import SignedInRequest, document_or_404, may_write, record
 from batches.views.stored import chunks, opened, store_away
 
@@ -66,7 +68,8 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
     history = documents.history(document, number=number)
     if history is None:
         raise Http404("No such version.")
-    job = history.job
+    job, now = history.job, timezone.now()
+    is_live = not history.is_at_rest or verbs.waits_for_answer(job, now=now)
     return {
         "document": document,
         "history": history,
@@ -76,7 +79,8 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
         "what_to_do": wording.what_to_do(job.failure_class, job.failure_code),
         "may_reconcile": _is_uncertain(history),
         "may_reveal": may_write(request.user, document.workspace),
-        "is_live": not history.is_at_rest,
+        "is_live": is_live,
+        "offers": verbs.offers(request, document, now=now) if history.version == document.current_version else [],
         "poll_seconds": 2,
         "live_url": f"{reverse('batches:document_live', args=[document.public_id])}?version={history.version.number}",
         "summary_revision": listings.digest(

@@ -1,0 +1,114 @@
+"""Verbs on the document page: what is offered with its price or its refusal, and applying one to its items."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.db.models import F, QuerySet
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from batches import rights
+from batches.engine import applying, latewatch, standings, verbs
+from batches.engine.audit import By
+from batches.engine.orders import Order
+from batches.engine.verbs import Answer, Asked
+from batches.models import BatchItem, Document, ItemResult, Job, JobEvent, Verb
+from batches.views.access import SignedInRequest, batch_or_404, document_or_404
+
+NO_RIGHT = "Your role in this workspace does not allow it."
+#: Those that this panel applies itself; the others have pages of their own.
+OFFERED = (Verb.CHECK_AGAIN, Verb.FETCH_AGAIN, Verb.RETRY, Verb.CANCEL, Verb.DISMISS, Verb.REOPEN)
+REASON_CHARACTERS_MOST = 1000
+#: How long the page looks for the answer that a person asked for.
+ANSWER_WITHIN = timedelta(seconds=60)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One verb as a button: `refusal` says why it is disabled, `to_confirm` what has to be accepted first."""
+
+    verb: Verb
+    price: str
+    refusal: str
+    to_confirm: str
+    needs_reason: bool
+
+    @property
+    def label(self) -> str:
+        return str(self.verb.label)
+
+
+@login_required
+@require_POST
+def document_verb(request: SignedInRequest, public_id: str, verb: str) -> HttpResponse:
+    """Apply one verb to the items of the document's current version, or to that of `?batch=` alone."""
+    document = document_or_404(request.user, public_id)
+    if verb not in applying.APPLY:
+        raise Http404("There is no such verb.")
+    wanted = Verb(verb)
+    if not rights.may(request.user, wanted, document.workspace):
+        raise PermissionDenied(f"{wanted.label}: {NO_RIGHT}")
+    items = items_of(document)
+    if batch_id := request.GET.get("batch"):
+        items = items.filter(batch=batch_or_404(request.user, batch_id))
+    order = Order(
+        By(request.user, request.user.get_username(), request.META.get("REMOTE_ADDR", "")),
+        reason=request.POST.get("reason", "").strip()[:REASON_CHARACTERS_MOST],
+        is_confirmed="confirmed" in request.POST,
+        may_regenerate_final=rights.may(request.user, rights.REGENERATE_FINAL, document.workspace),
+    )
+    ids = list(items.values_list("pk", flat=True))
+    results = applying.apply(wanted, ids, order=order, now=timezone.now())
+    done = any(result.is_done for result in results.values())
+    told = Counter((result.result, result.words) for result in results.values())
+    for (result, words), count in told.items():
+        if done and result == ItemResult.SKIPPED:
+            continue  # of a document that is in several batches, what could be done is done
+        in_how_many = f" (in {count:,} batches)" if count > 1 else ""
+        tell = messages.info if result == ItemResult.DONE else messages.error
+        tell(request, f"{wanted.label}{in_how_many}: {words}")
+    if not results:
+        messages.error(request, f"{wanted.label}: no batch has this version of the document.")
+    return redirect("batches:document_detail", public_id)
+
+
+def items_of(document: Document) -> QuerySet[BatchItem]:
+    """The items that name the document's current version."""
+    return BatchItem.objects.filter(document=document, version=F("document__current_version"))
+
+
+def offers(request: SignedInRequest, document: Document, *, now: datetime) -> list[Offer]:
+    """Every verb of the panel, those that may be applied first."""
+    found = standings.of_items(items_of(document).order_by("-batch"))
+    held = rights.rights(request.user, document.workspace)
+    asked = Asked(may_regenerate_final=rights.REGENERATE_FINAL in held)
+    all_of_them = []
+    for verb in OFFERED:
+        answers = [verbs.answer(verb, standing, now=now, asked=asked) for standing in found.values()]
+        all_of_them.append(_offer(verb, answers, has_right=verb in held))
+    return sorted(all_of_them, key=lambda offer: bool(offer.refusal))
+
+
+def _offer(verb: Verb, answers: Sequence[Answer], *, has_right: bool) -> Offer:
+    """Of several items, the first that it may be applied to speaks for it, else the newest batch's says why not."""
+    none = Answer(None, "No batch has this version of the document.")
+    best = next((answer for answer in answers if answer.allowed), answers[0] if answers else none)
+    refusal = best.words if not best.allowed else "" if has_right else NO_RIGHT
+    price = best.price or verbs.PRICES[verb]
+    return Offer(verb, price.value, refusal, best.to_confirm, verb in verbs.NEEDS_REASON)
+
+
+def waits_for_answer(job: Job, *, now: datetime) -> bool:
+    """Whether somebody has just asked the provider (Check again), and the answer is not there yet."""
+    reasons = (Verb.CHECK_AGAIN.value, latewatch.ANSWERED)
+    last = JobEvent.objects.filter(job=job, reason__in=reasons).order_by("-id").first()
+    return last is not None and last.reason == Verb.CHECK_AGAIN and last.at > now - ANSWER_WITHIN

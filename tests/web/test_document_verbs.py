@@ -1,0 +1,127 @@
+"""The actions of the document page over HTTP: every verb, state and role, and what a person is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import AnonymousUser, User
+from django.test import Client
+
+from batches import rights
+from batches.engine import standings, verbs
+from batches.models import AuditEntry, Batch, BatchItem, Job, JobState, Role, Verb
+from batches.views.verbs import OFFERED
+from tests.factories import NOW, make_batch, make_job, make_saved_job, make_submission
+from tests.web.conftest import make_member, signed_in
+
+FORM = {"reason": "The provider is back.", "confirmed": "on"}
+
+
+def page_of(job: Job) -> str:
+    return f"/documents/{job.version.document.public_id}/"
+
+
+def address_of(job: Job, verb: str) -> str:
+    return f"{page_of(job)}actions/{verb}/"
+
+
+def job_in(state: JobState, batch: Batch) -> Job:
+    """A job in the state with a submission as it usually has one then."""
+    if state is JobState.SAVED:
+        return make_saved_job(batch=batch)
+    job = make_job(batch=batch, state=state)
+    if state in (JobState.SUBMITTING, JobState.UNKNOWN):
+        make_submission(job=job, resend_until=NOW.replace(year=2999))
+    elif state not in (JobState.PENDING, JobState.CANCELLED):
+        make_submission(job=job, provider_job_id=f"pdf_{job.pk}", accepted_at=NOW, in_doubt=False)
+    return job
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("verb", OFFERED)
+def test_a_verb_does_what_the_one_table_says_in_every_state_or_tells_its_sentence(
+    verb: Verb, role: Role, batch: Batch
+) -> None:
+    user: User = make_member(batch.workspace, "ada", role)
+    client = signed_in(user)
+    for state in JobState:
+        job = job_in(state, batch)
+        item = BatchItem.objects.get(version=job.version)
+        standing = standings.of_items(BatchItem.objects.filter(pk=item.pk))[item.pk]
+        answer = verbs.answer(verb, standing, now=NOW)
+        entries = AuditEntry.objects.count()
+        response = client.post(address_of(job, verb), FORM, follow=True)
+        done = AuditEntry.objects.count() - entries
+        if not rights.may(user, verb, batch.workspace):
+            assert (response.status_code, done) == (403, 0), (state, verb)
+            assert "does not allow it" in response.text
+            continue
+        assert response.status_code == 200
+        assert done == answer.allowed, (state, verb, answer)
+        if not answer.allowed:
+            assert answer.words.replace("'", "&#x27;") in response.text, (state, verb)
+
+
+def test_the_panel_offers_what_may_be_done_with_its_price_and_disables_the_rest_with_its_sentence(
+    batch: Batch, operator: Client
+) -> None:
+    job = job_in(JobState.EXPIRED, batch)
+    panel = operator.get(page_of(job)).text.split('id="verbs"')[1].split("</section>")[0]
+    forms = {verb: part for verb in OFFERED for part in panel.split("<form ") if f"/actions/{verb}/" in part}
+    assert "disabled" not in forms[Verb.FETCH_AGAIN]
+    assert ">free<" in forms[Verb.FETCH_AGAIN]
+    assert "disabled" in forms[Verb.RETRY]
+    assert "so it is billed already. Fetch again is free" in forms[Verb.RETRY]
+    assert 'name="reason"' in forms[Verb.DISMISS]
+
+
+def test_a_viewer_sees_every_verb_disabled_with_the_reason(batch: Batch, viewer: Client) -> None:
+    job = job_in(JobState.EXPIRED, batch)
+    panel = viewer.get(page_of(job)).text.split('id="verbs"')[1].split("</section>")[0]
+    assert panel.count(" disabled ") == len(OFFERED)
+    assert "Your role in this workspace does not allow it." in panel
+
+
+@pytest.mark.parametrize("who", ["outsider", "nobody"])
+def test_who_may_not_see_the_document_can_do_nothing_to_it(who: str, batch: Batch, outsider: Client) -> None:
+    job = job_in(JobState.EXPIRED, batch)
+    client = outsider if who == "outsider" else Client()
+    response = client.post(address_of(job, Verb.FETCH_AGAIN), FORM)
+    assert response.status_code == (404 if who == "outsider" else 302)
+    assert rights.rights(AnonymousUser(), batch.workspace) == frozenset()
+    assert Job.objects.get(pk=job.pk).state == "expired"
+
+
+def test_what_is_no_verb_is_not_found_and_nothing_is_done_by_a_link(batch: Batch, operator: Client) -> None:
+    job = job_in(JobState.EXPIRED, batch)
+    assert operator.post(address_of(job, "delete"), FORM).status_code == 404
+    assert operator.get(address_of(job, Verb.FETCH_AGAIN)).status_code == 405
+
+
+def test_a_reason_is_asked_for_where_something_may_be_billed(batch: Batch, operator: Client) -> None:
+    job = job_in(JobState.UNKNOWN, batch)
+    told = operator.post(address_of(job, Verb.RETRY), {"reason": " "}, follow=True).text
+    assert "Retry asks for a reason; give one." in told
+    told = operator.post(address_of(job, Verb.RETRY), FORM, follow=True).text
+    assert "Its submission is sent once more" in told
+    entry = AuditEntry.objects.get(action="retry")
+    assert (entry.actor_words, entry.reason, entry.from_where) == ("m.okoye", "The provider is back.", "127.0.0.1")
+
+
+def test_with_a_batch_only_its_item_is_meant(batch: Batch, operator: Client) -> None:
+    job = job_in(JobState.EXPIRED, batch)
+    other = make_batch(workspace=batch.workspace, account=batch.account)
+    second = BatchItem.objects.create(
+        batch=other, position=0, document=job.version.document, version=job.version, intake_outcome="unchanged"
+    )
+    operator.post(f"{address_of(job, Verb.DISMISS)}?batch={other.public_id}", FORM)
+    assert list(BatchItem.objects.exclude(dismissed_at=None)) == [second]
+    told: Any = operator.post(address_of(job, Verb.REOPEN), FORM, follow=True)
+    assert "Reopen: It is open again." in told.text
+
+
+def test_after_a_check_the_page_looks_for_its_answer(batch: Batch, operator: Client) -> None:
+    job = job_in(JobState.DEADLINE_EXCEEDED, batch)
+    assert "hx-get" not in operator.get(page_of(job)).text
+    assert "hx-get" in operator.post(address_of(job, Verb.CHECK_AGAIN), FORM, follow=True).text
