@@ -15,11 +15,15 @@ def of_items(items: QuerySet[BatchItem]) -> dict[int, Standing]:
     """The standing of each item, by primary key."""
     of_job = Submission.objects.filter(job=OuterRef("version__job"))
     open_in_doubt = of_job.filter(outcome=SubmissionOutcome.OPEN, in_doubt=True, provider_job_id=None)
+    running = BatchItem.objects.filter(
+        version=OuterRef("version"), cancelled_at=None, batch__paused_at=None, batch__cancelled_at=None
+    )
     rows = items.order_by().annotate(
         has_id=Exists(of_job.filter(provider_job_id__isnull=False)),
         may_bill=Exists(of_job.exclude(NOTHING_THERE).exclude(PROVEN_UNBILLED)),
         is_in_doubt=Exists(open_in_doubt),
         resend_until=Subquery(open_in_doubt.values("resend_until")[:1]),
+        is_running=Exists(running),
         current_version=F("document__current_version"),
     )
     return {
@@ -36,6 +40,7 @@ def of_items(items: QuerySet[BatchItem]) -> dict[int, Standing]:
             in_doubt=row["is_in_doubt"],
             may_bill=row["may_bill"],
             resend_until=row["resend_until"],
+            is_running=row["is_running"],
             version_number=row["version__number"],
         )
         for row in rows.values(
@@ -54,5 +59,6 @@ def of_items(items: QuerySet[BatchItem]) -> dict[int, Standing]:
             "is_in_doubt",
             "may_bill",
             "resend_until",
+            "is_running",
         )
     }

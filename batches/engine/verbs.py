@@ -44,7 +44,8 @@ class Standing:
     """One item with its document, version, job and submissions, as they stood when they were read (`standings.py`).
 
     `has_id`: the provider named a job for one of its submissions. `in_doubt`: its open submission may have arrived, and
-    no job was named. `may_bill`: some submission may exist at the provider, and is not proven to have ended unbilled.
+    no job was named. `is_running`: a batch that is neither paused nor cancelled needs it. `may_bill`: some submission
+    may exist at the provider, and is not proven to have ended unbilled.
     """
 
     state: JobState
@@ -59,6 +60,7 @@ class Standing:
     in_doubt: bool = False
     may_bill: bool = False
     resend_until: datetime | None = None
+    is_running: bool = True
     version_number: int = 1
 
 
@@ -104,6 +106,8 @@ NEEDS_REASON = frozenset({Verb.REGENERATE, Verb.RETRY, Verb.DISMISS, Verb.CANCEL
 
 NEWER_EXISTS = "A newer version of the document exists; regenerate that one."
 _CANCELLED_ITEM = "It is cancelled in this batch; reopen it first."
+_CANCELLED_BATCH = "The whole batch was cancelled, for good; hand its file over again."
+_PAUSED = "Its batch is paused, so nothing is sent for it; resume the batch first."
 _BY_STATE: Mapping[JobState, str] = {
     JobState.PENDING: "It waits for its turn, and is sent by itself.",
     JobState.SUBMITTING: "It is being sent.",
@@ -168,6 +172,8 @@ def _fetch_again(standing: Standing, _now: datetime, _asked: Asked) -> Answer:
 def _retry(standing: Standing, now: datetime, _asked: Asked) -> Answer:
     if standing.is_cancelled:
         return _refused(_CANCELLED_ITEM)
+    if standing.batch_is_cancelled and not standing.is_running:
+        return _refused(_CANCELLED_BATCH)
     match standing.state:
         case JobState.FAILED:
             return _retry_failed(standing)
@@ -207,7 +213,7 @@ def _retry_unknown(standing: Standing, now: datetime) -> Answer:
     if standing.failure_class == FailureClass.IDEMPOTENCY_CONFLICT:
         return _refused("The provider knows its key with other content; nothing is sent under it. Reconcile it.")
     if standing.in_doubt and retries.may_resend(standing.resend_until, now):
-        return MAYBE
+        return MAYBE if standing.is_running else _refused(_PAUSED)
     return _refused(
         "The provider may no longer recognise a repeat of it, so sending it could bill a second time. Reconcile it."
     )
@@ -217,7 +223,7 @@ def _regenerate(standing: Standing, _now: datetime, asked: Asked) -> Answer:
     if standing.is_cancelled:
         return _refused(_CANCELLED_ITEM)
     if standing.batch_is_cancelled:
-        return _refused("The whole batch was cancelled, for good; hand its file over again.")
+        return _refused(_CANCELLED_BATCH)
     if not standing.is_current:
         return _refused(NEWER_EXISTS)
     if standing.is_final and not asked.may_regenerate_final:

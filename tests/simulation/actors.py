@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import IntegrityError, InterfaceError, OperationalError
 
-from batches.engine import health, running, storecheck, storeslices, sweep, work
+from batches.engine import applying, health, running, storecheck, storeslices, sweep, work
 from batches.engine.audit import By
+from batches.engine.orders import Order
 from batches.engine.storeslices import SliceReport
-from batches.models import Batch, HoldReason, ProviderAccount, SweepKind, WebhookEvent
+from batches.models import Batch, HoldReason, ItemResult, ProviderAccount, SweepKind, Verb, WebhookEvent
 from batches.storage import StoreError
 from tests.simulation.database import read
 from tests.simulation.plan import limits_of
@@ -39,6 +40,8 @@ DUE = (
     " UNION ALL SELECT 1 FROM batches_provideraccount WHERE probe_at <= :now LIMIT 1"
 )
 PAUSED = "A person paused it."
+#: Regenerate makes other documents of them, and Reconcile moves nothing.
+PRESSED = (Verb.CHECK_AGAIN, Verb.FETCH_AGAIN, Verb.RETRY, Verb.RETRY, Verb.CANCEL, Verb.DISMISS, Verb.REOPEN)
 
 
 def set_up(world: World) -> None:
@@ -337,6 +340,22 @@ def _people(world: World, dice: random.Random) -> None:
             running.cancel(batch.pk, reason="A person gave it up.", by=SOMEBODY, now=now)
 
 
+def _verbs(world: World, dice: random.Random) -> None:
+    """People press whatever button there is, on a few documents at once, wherever those stand."""
+    while _while_troubled(world, dice, 0.5, 15):
+        items = [pk for (pk,) in read("SELECT id FROM batches_batchitem ORDER BY id")]
+        if not items:
+            continue
+        verb = dice.choice(PRESSED)
+        chosen = dice.sample(items, dice.randint(1, min(3, len(items))))
+        order = Order(SOMEBODY, reason="A person wants it.", is_confirmed=dice.random() < 0.5)
+        results = applying.apply(verb, chosen, order=order, now=_now(world))
+        world.trace("presses", verb.value, [(pk, result.result.value) for pk, result in sorted(results.items())])
+        for pk, result in results.items():
+            if result.result is ItemResult.FAILED:
+                world.report(f"{verb} of item {pk} failed: {result.words}")
+
+
 ACTORS: dict[str, Callable[[World, random.Random], None]] = {
     "outages": _outages,
     "credit": _credit,
@@ -350,6 +369,7 @@ ACTORS: dict[str, Callable[[World, random.Random], None]] = {
     "clock_jumps": _clock_jumps,
     "database_away": _database_away,
     "people": _people,
+    "verbs": _verbs,
     "changed_limits": _changed_limits,
     "lost_objects": _lost_objects,
 }

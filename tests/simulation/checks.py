@@ -82,7 +82,8 @@ class CommitChecks:
             self.counts[job_id] = (polls, fetches)
         if self.follows_trials:
             self._follow_trial()
-        if any(to_state == JobState.SUBMITTING for _job, _from, to_state, _reason in moves):
+        # A person's retry of what may be there already passes the cap; nothing new is sent until there is room again.
+        if any(move[1:3] == (JobState.PENDING, JobState.SUBMITTING) for move in moves):
             self._check_cap()
         return moves
 

@@ -55,6 +55,9 @@ KINDS: dict[str, float] = {
     "stop_rules": 0.2,
 }
 
+#: The share of seeds in which people apply verbs to documents.
+VERBS_SHARE = 0.35
+
 #: Documents of a batch: what matters is how many faults each of them meets, so most runs are small and quick.
 SIZES = (1, 1, 2, 2, 3, 5)
 #: Limits show only where there is something to limit.
@@ -95,6 +98,8 @@ def limits_of(rng: random.Random) -> dict[str, Any]:
 def plan_of(seed: int) -> Plan:
     rng = random.Random(f"plan {seed}")
     kinds = frozenset(kind for kind, share in KINDS.items() if rng.random() < share)
+    if random.Random(f"verbs {seed}").random() < VERBS_SHARE:  # by dice of its own: every other choice stays the seed's
+        kinds |= {"verbs"}
     retention = rng.choice((90, 90, 120, 180, 3600))
     if "stored_refusals" in kinds:
         retention = min(retention, 600)  # a refusal that comes again for each repeat ends with the key, and so the run
