@@ -36,6 +36,10 @@ class VersionRow:
     is_maybe_sent: bool
 
     @property
+    def previous_number(self) -> int:
+        return self.version.number - 1
+
+    @property
     def is_held(self) -> bool:
         """As `selectors.with_group` counts it: unsent, and its account sends nothing."""
         is_stopped = self.job.account.health == AccountHealth.HELD

@@ -61,6 +61,20 @@ class ItemRow:
     byte_count: int | None
     notice: str
     notice_words: str
+    is_final: bool
+    source_sha256: str
+    current_version: int
+
+    @property
+    def marks(self) -> list[Badge]:
+        """What holds of the document beside its state: final, stale."""
+        marks = ((self.is_final, wording.FINAL_BADGE), (bool(self.source_sha256), wording.STALE_BADGE))
+        return [badge for holds, badge in marks if holds]
+
+    @property
+    def newer_words(self) -> str:
+        """Where the row names another version than the document's current one."""
+        return f"Version {self.current_version} exists." if self.current_version != self.version else ""
 
     @property
     def badge(self) -> Badge:
@@ -80,7 +94,7 @@ class ItemRow:
     def revision(self) -> str:
         """Changes whenever what the row shows does."""
         facts = (self.version, self.group, self.state, self.changed_at, self.byte_count, self.failure_words)
-        return digest(*facts, self.notice_words)
+        return digest(*facts, self.notice_words, self.is_final, self.source_sha256, self.current_version)
 
 
 _ITEM_COLUMNS = (
@@ -97,6 +111,9 @@ _ITEM_COLUMNS = (
     "version__artifact__byte_count",
     "version__artifact__notice",
     "version__artifact__notice_words",
+    "document__is_final",
+    "document__source_sha256",
+    "document__current_version__number",
     "version__artifact__local_deleted_at",
     "version__artifact__missing_at",
 )

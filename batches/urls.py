@@ -20,6 +20,7 @@ from batches.views import (
     reconcile,
     sessions,
     verbs,
+    versions,
     webhooks,
 )
 
@@ -60,6 +61,11 @@ pages: list[URLPattern | URLResolver] = [
     path("documents/<id:public_id>/reconcile/", reconcile.document_reconcile, name="document_reconcile"),
     path("documents/<id:public_id>/actions/<slug:verb>/", verbs.document_verb, name="document_verb"),
     path("documents/<id:public_id>/v<version:number>.pdf", documents.document_pdf, name="document_pdf"),
+    path("documents/<id:public_id>/regenerate/", versions.document_regenerate, name="document_regenerate"),
+    path("documents/<id:public_id>/final/", versions.document_final, name="document_final"),
+    path(
+        "documents/<id:public_id>/versions/<version:old>/<version:new>/", versions.document_diff, name="document_diff"
+    ),
     path("webhooks/<slug:account>", webhooks.webhook, name="webhook"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),

@@ -82,6 +82,9 @@ BATCH_BADGES: Mapping[str, Badge] = {
     BatchState.CANCELLED: Badge("Cancelled", "stopped", "It was stopped."),
 }
 
+FINAL_BADGE = Badge("Final", "stopped", "It was handed out: a new version needs a right of its own.")
+STALE_BADGE = Badge("Stale", "held", "Other content was offered for it since, and not taken.")
+
 #: Uploading equal content attaches to the failed version and sends nothing (`manifests/planning.py`).
 _RENDER_AGAIN = (
     "Uploading the same content again sends nothing; give the document a new id, or change its content and choose "

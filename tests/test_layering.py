@@ -20,6 +20,7 @@ READERS = frozenset(
         "actions",
         "archives",
         "attention",
+        "differences",
         "documents",
         "failures",
         "filenames",

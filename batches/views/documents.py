@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_POST, require_safe
 
-from batches import documents, filenames, listings, storage, wording
+from batches import documents, filenames, listings, rights, storage, wording
 from batches.models import FAILED_STATES, Artifact, Document, JobState, Submission
 from batches.views import verbs
 from batches.views.access import SignedInRequest, document_or_404, may_write, record
@@ -78,6 +78,9 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
         "failure_label": wording.failure_label(job.failure_class, job.failure_code),
         "what_to_do": wording.what_to_do(job.failure_class, job.failure_code),
         "may_reconcile": _is_uncertain(history),
+        "rights": rights.rights(request.user, document.workspace),
+        "final_badge": wording.FINAL_BADGE,
+        "stale_badge": wording.STALE_BADGE,
         "may_reveal": may_write(request.user, document.workspace),
         "is_live": is_live,
         "offers": verbs.offers(request, document, now=now) if history.version == document.current_version else [],
