@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -26,7 +26,6 @@ COPY_BYTES = 256 * 1024
 SPOOL_BYTES = 4 * 1024**2
 #: Look-ups of object sizes at the same time; a bucket answers one in some 20 ms.
 SIZE_THREADS = 16
-FAILED_COLUMNS = ("_row", "_code", "_reason", "_attempts", "_last_state")
 
 
 class NothingSaved(Exception):
@@ -119,7 +118,7 @@ class _Lists:
         self.entries: list[_Entry] = []
         self.row_count = 0
         self._failed_count = 0
-        self._failed_columns: dict[str, None] = {}
+        self._failed_columns = dict.fromkeys(results.columns_as_given(batch))
         self._failed = self._spool()
         self._manifest = self._spool()
         for line in results.csv_lines(results.COLUMNS, self._rows(missing)):
@@ -144,17 +143,15 @@ class _Lists:
     def _note_failed(self, row: dict[str, Any], original: dict[str, Any]) -> None:
         """A failed row: its own columns as they were given, and ours, which a new upload ignores."""
         self._failed_count += 1
-        cells = {name: value for name, value in original.items() if not name.startswith("_")}
-        self._failed_columns |= dict.fromkeys(cells)
-        ours = (row["row"], row["reason_code"], row["reason"], row["attempts"], row["status"])
-        line = json.dumps(cells | dict(zip(FAILED_COLUMNS, ours, strict=True)))
-        self._failed.write(line.encode() + b"\n")
+        cells = results.failed_row(row, original)
+        self._failed_columns |= dict.fromkeys(name for name in cells if name not in results.FAILED_COLUMNS)
+        self._failed.write(json.dumps(cells).encode() + b"\n")
 
     def add_to(self, stream: ZipStream, *, now: datetime) -> None:
         failed = self._spool()
         self._failed.seek(0)
         rows = (json.loads(line) for line in self._failed)
-        for line in results.csv_lines((*self._failed_columns, *FAILED_COLUMNS), _flat(rows)):
+        for line in results.csv_lines((*self._failed_columns, *results.FAILED_COLUMNS), results.flat(rows)):
             failed.write(line.encode())
         files = {"manifest.csv": self._manifest, "failed.csv": failed}
         facts = {path: _facts(file) for path, file in files.items()}
@@ -192,15 +189,6 @@ def _mark_missing(row: dict[str, Any]) -> None:
     row["flags"] = ";".join(filter(None, (row["flags"], "file_missing")))
     for column in ("filename", "output_sha256", "bytes", "pages"):
         row[column] = None
-
-
-def _flat(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Cells as text where a manifest row holds lists or objects."""
-    for row in rows:
-        yield {
-            name: json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, bool)) else value
-            for name, value in row.items()
-        }
 
 
 def _facts(file: IO[bytes]) -> tuple[str, int]:

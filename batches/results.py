@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
 
-from batches import selectors
+from batches import failures, selectors
 from batches.filenames import Names, pdf_stem
 from batches.models import (
     Batch,
@@ -57,6 +57,8 @@ COLUMNS = (
     "flags",
     "notice",
 )
+#: What the failed list adds to the columns of the manifest, and a new upload of it ignores.
+FAILED_COLUMNS = ("_row", "_code", "_reason", "_attempts", "_last_state")
 SLICE = 1000
 BOM = "\ufeff"  # what makes spreadsheet programs read a CSV file as UTF-8
 
@@ -72,12 +74,12 @@ def rows(batch: Batch) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def rows_with_originals(batch: Batch) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """As `rows`, each with the manifest's own row."""
+def rows_with_originals(batch: Batch, *, only_failed: bool = False) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """As `rows`, each with the manifest's own row; with `only_failed` those that failed and nobody dismissed."""
     names = Names()
     after = -1
     while True:
-        items = list(_items(batch, after=after))
+        items = list(_items(batch, after=after, only_failed=only_failed))
         if not items:
             return
         after = items[-1].position
@@ -90,7 +92,7 @@ def rows_with_originals(batch: Batch) -> Iterator[tuple[dict[str, Any], dict[str
             yield _row(batch, item, submissions[item.job_id], times, name), item.original_row
 
 
-def _items(batch: Batch, *, after: int) -> Iterable[Any]:
+def _items(batch: Batch, *, after: int, only_failed: bool) -> Iterable[Any]:
     """The next slice of rows as named tuples: plain columns, since a model instance for each costs ten times more."""
     columns = {
         "business_id": "document__business_id",
@@ -114,7 +116,8 @@ def _items(batch: Batch, *, after: int) -> Iterable[Any]:
         "missing_at": "version__artifact__missing_at",
         "notice": "version__artifact__notice_words",
     }
-    items = BatchItem.objects.filter(batch=batch, position__gt=after).order_by("position")
+    wanted = failures.failed_items(batch) if only_failed else BatchItem.objects.filter(batch=batch)
+    items = wanted.filter(position__gt=after).order_by("position")
     named = items.annotate(**{name: F(path) for name, path in columns.items()})
     return named.values_list("position", "cancelled_at", "dismissed_at", "original_row", *columns, named=True)[:SLICE]
 
@@ -237,6 +240,47 @@ def timestamp(instant: datetime | None) -> str | None:
 
 def _seconds(start: datetime | None, end: datetime | None) -> float | None:
     return round((end - start).total_seconds(), 3) if start and end else None
+
+
+# --- the failed list ------------------------------------------------------------------------------------------------
+
+
+def failed_lines(batch: Batch) -> Iterator[str]:
+    """failed.csv: every failed row that nobody dismissed, as it was given, with what became of it."""
+    found = (failed_row(row, original) for row, original in rows_with_originals(batch, only_failed=True))
+    return csv_lines((*_columns_of_failed(batch), *FAILED_COLUMNS), flat(found))
+
+
+def failed_row(row: Mapping[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest's own cells, and ours in place of those that an earlier failed list brought along."""
+    cells = {name: value for name, value in original.items() if not name.startswith("_")}
+    ours = (row["row"], row["reason_code"], row["reason"], row["attempts"], row["status"])
+    return cells | dict(zip(FAILED_COLUMNS, ours, strict=True))
+
+
+def columns_as_given(batch: Batch) -> list[str]:
+    """The manifest's columns in its order, as intake kept them: PostgreSQL keeps no order of the keys of a row."""
+    return [name for name in batch.report.get("columns", []) if not name.startswith("_")]
+
+
+def _columns_of_failed(batch: Batch) -> list[str]:
+    """Those as they were given; where intake kept none, or not all, those that failed rows have besides."""
+    names = dict.fromkeys(columns_as_given(batch))
+    if batch.report.get("columns_are_all"):
+        return list(names)
+    originals = failures.failed_items(batch).order_by("position").values_list("original_row", flat=True)
+    for original in originals.iterator(chunk_size=SLICE):
+        names |= dict.fromkeys(name for name in original if not name.startswith("_"))
+    return list(names)
+
+
+def flat(table: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Cells as text where a manifest row holds lists or objects."""
+    for row in table:
+        yield {
+            name: json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, bool)) else value
+            for name, value in row.items()
+        }
 
 
 # --- writing --------------------------------------------------------------------------------------------------------

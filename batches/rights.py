@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from django.contrib.auth.models import AnonymousUser
+from django.db.models import QuerySet
 
 from batches.models import Membership, Role, Verb, Workspace
 from batches.selectors import Person
@@ -25,6 +26,8 @@ ROLE_RIGHTS: Mapping[Role, frozenset[str]] = {
     Role.MANAGER: _MANAGER,
     Role.ADMIN: _MANAGER | {REGENERATE_FINAL},
 }
+#: Who may read the audit log of their workspace: it says what colleagues did, and from which address.
+AUDITING_ROLES = (Role.MANAGER, Role.ADMIN)
 #: Every right there is.
 RIGHTS: tuple[str, ...] = (*Verb.values, ADOPT, FINALISE, REGENERATE_FINAL)
 
@@ -44,3 +47,13 @@ def rights(person: Person, workspace: Workspace) -> frozenset[str]:
 
 def may(person: Person, right: str, workspace: Workspace) -> bool:
     return right in rights(person, workspace)
+
+
+def audited_workspaces(person: Person) -> QuerySet[Workspace]:
+    """The workspaces whose audit log a person may read, archived ones too; a superuser those of the installation."""
+    if isinstance(person, AnonymousUser) or not person.is_active:
+        return Workspace.objects.none()
+    if person.is_superuser:
+        return Workspace.objects.all()
+    mine = Membership.objects.filter(user=person, role__in=AUDITING_ROLES)
+    return Workspace.objects.filter(pk__in=mine.values("workspace"))

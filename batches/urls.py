@@ -11,6 +11,7 @@ from django.views.generic import RedirectView
 
 from batches.api.batches import api, not_found
 from batches.views import (
+    audit,
     batches,
     bulk_actions,
     documents,
@@ -54,6 +55,7 @@ pages: list[URLPattern | URLResolver] = [
     path("batches/<id:public_id>/actions/<id:action_id>/items.csv", bulk_actions.action_items, name="action_items"),
     path("batches/<id:public_id>/archive/", downloads.batch_archive, name="batch_archive"),
     path("batches/<id:public_id>/results.<str:format>", downloads.batch_results, name="batch_results"),
+    path("batches/<id:public_id>/failed.csv", downloads.batch_failed, name="batch_failed"),
     path("batches/<id:public_id>/manifest/", downloads.batch_manifest, name="batch_manifest"),
     path("documents/<id:public_id>/", documents.document_detail, name="document_detail"),
     path("documents/<id:public_id>/live/", documents.document_live, name="document_live"),
@@ -66,6 +68,8 @@ pages: list[URLPattern | URLResolver] = [
     path(
         "documents/<id:public_id>/versions/<version:old>/<version:new>/", versions.document_diff, name="document_diff"
     ),
+    path("audit/", audit.audit_list, name="audit_list"),
+    path("audit/entries.csv", audit.audit_csv, name="audit_csv"),
     path("webhooks/<slug:account>", webhooks.webhook, name="webhook"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),

@@ -20,6 +20,7 @@ READERS = frozenset(
         "actions",
         "archives",
         "attention",
+        "audits",
         "differences",
         "documents",
         "failures",

@@ -1,10 +1,12 @@
-"""Workspaces, who belongs to them, and their API tokens in the admin."""
+"""People, workspaces, who belongs to them, and their API tokens in the admin. What is changed reaches the audit log."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib import admin, messages
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group, User
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
@@ -15,6 +17,54 @@ from batches.models import ApiToken, Membership, Workspace
 from batches.views.access import record
 
 
+class Audited(admin.ModelAdmin):
+    """Writes into our audit log what Django's admin writes into its own: names of fields, never their values."""
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        self._record(request, "add", obj, message)
+        return super().log_addition(request, obj, message)
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        self._record(request, "change", obj, message)
+        return super().log_change(request, obj, message)
+
+    def log_deletions(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+        for obj in queryset:
+            self._record(request, "delete", obj, [])
+        return super().log_deletions(request, queryset)
+
+    def _record(self, request: HttpRequest, done: str, obj: Any, message: Any) -> None:
+        kind = self.model._meta.model_name
+        workspace = obj if isinstance(obj, Workspace) else getattr(obj, "workspace", None)
+        name = obj.slug if isinstance(obj, Workspace) else obj
+        changes = [_change(part) for part in message] if isinstance(message, list) else [str(message)]
+        record(request, f"{done}_{kind}", f"{kind} {name}", workspace, changes=[part for part in changes if part])
+
+
+def _change(part: dict[str, Any]) -> str:
+    """`changed membership “m.okoye in north”: role`, of what the admin says about one form or one inline row."""
+    words = []
+    for done, what in part.items():
+        of_whom = " ".join(filter(None, (what.get("name", ""), f"“{what['object']}”" if what.get("object") else "")))
+        fields = ", ".join(map(str, what.get("fields", ())))
+        words.append(": ".join(filter(None, (f"{done} {of_whom}".strip(), fields))))
+    return "; ".join(words)
+
+
+admin.site.unregister(User)
+admin.site.unregister(Group)
+
+
+@admin.register(User)
+class AuditedUserAdmin(Audited, UserAdmin):
+    pass
+
+
+@admin.register(Group)
+class AuditedGroupAdmin(Audited, GroupAdmin):
+    pass
+
+
 class MembershipInline(admin.TabularInline):
     model = Membership
     extra = 1
@@ -22,7 +72,7 @@ class MembershipInline(admin.TabularInline):
 
 
 @admin.register(Workspace)
-class WorkspaceAdmin(Kept):
+class WorkspaceAdmin(Audited, Kept):
     list_display = ("name", "slug", "created_at", "archived_at")
     search_fields = ("name", "slug")
     inlines = (MembershipInline,)
@@ -36,11 +86,10 @@ class WorkspaceAdmin(Kept):
         if not change:
             obj.created_at = timezone.now()
         super().save_model(request, obj, form, change)
-        record(request, "change_workspace" if change else "add_workspace", f"workspace {obj.slug}", obj)
 
 
 @admin.register(Membership)
-class MembershipAdmin(admin.ModelAdmin):
+class MembershipAdmin(Audited):
     list_display = ("user", "workspace", "role")
     list_filter = ("role",)
     list_select_related = ("user", "workspace")

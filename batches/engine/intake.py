@@ -41,6 +41,8 @@ from batches.storage import ArtifactStore, input_key, manifest_key
 
 #: Rows per statement, and documents held in memory at once.
 CHUNK = 500
+#: Column names that a batch keeps for its failed list; JSON rows may each have their own.
+COLUMNS_MOST = 1000
 #: Submissions that prove nothing: they were closed, and the provider has nothing of them.
 REFUSED_FOR_GOOD = NOTHING_THERE & Q(outcome=SubmissionOutcome.REFUSED)
 RACED = "Another batch with some of the same documents was started at this moment. Check the file again."
@@ -211,7 +213,9 @@ def _refuse_unless_startable(checked: Check, *, confirmed: bool) -> None:
 def _kept_report(checked: Check) -> dict[str, Any]:
     """What a batch's page shows of the check later; the errors are none."""
     report = checked.report()
-    return {name: report[name] for name in ("summary", "warnings", "notices", "encoding", "format", "container")}
+    kept = {name: report[name] for name in ("summary", "warnings", "notices", "encoding", "format", "container")}
+    columns = list(dict.fromkeys(name for planned in checked.plan.rows for name in planned.row.original))
+    return kept | {"columns": columns[:COLUMNS_MOST], "columns_are_all": len(columns) <= COLUMNS_MOST}
 
 
 def _store_large_inputs(checked: Check, store: ArtifactStore) -> None:

@@ -60,6 +60,16 @@ def batch_results(request: SignedInRequest, public_id: str, format: str) -> Http
 
 @login_required
 @require_safe
+def batch_failed(request: SignedInRequest, public_id: str) -> HttpResponseBase:
+    """The failed rows as they were given, with the reason of each: to be corrected and handed over again."""
+    batch = batch_or_404(request.user, public_id)
+    record(request, "download_failed_list", f"batch {batch.public_id}", batch.workspace)
+    name = f"{filenames.safe_stem(batch.name, limit=80)}-failed.csv"
+    return _attachment((line.encode() for line in results.failed_lines(batch)), name, TYPES["csv"])
+
+
+@login_required
+@require_safe
 def batch_manifest(request: SignedInRequest, public_id: str) -> HttpResponseBase:
     """The file as it was handed over, byte for byte."""
     batch = batch_or_404(request.user, public_id)

