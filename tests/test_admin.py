@@ -12,6 +12,8 @@ from django.contrib import admin
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
+from django_q.models import OrmQ, Schedule, Task
+from django_q.signing import SignedPackage
 
 from batches import tokens
 from batches.admin.kinds import Evidence
@@ -113,6 +115,26 @@ def test_no_deletion_and_no_resending_hides_among_the_actions(rows: Job, admin_c
 
 def test_the_queues_own_admin_is_gone() -> None:
     assert not [model for model in admin.site._registry if model._meta.app_label == "django_q"]
+
+
+@pytest.mark.parametrize("model", list(apps.get_app_config("django_q").get_models()), ids=lambda model: model.__name__)
+def test_the_queues_rows_are_out_of_reach_at_every_address(model: Any, admin_client: Client) -> None:
+    """What django-q2's admin offers: to send a task again, and to delete what is queued, scheduled or recorded."""
+    OrmQ.objects.create(key="batches", payload=SignedPackage.dumps({"id": "x"}), lock=NOW)
+    Schedule.objects.create(func="batches.tasks.sweep", name="sweep")
+    for n, success in enumerate((True, False)):
+        Task.objects.create(
+            id=f"{n}" * 32, name=f"t{n}", func="math.sqrt", args=(4,), started=NOW, stopped=NOW, success=success
+        )
+    before = [list(kind.objects.order_by("pk").values()) for kind in (OrmQ, Schedule, Task)]
+    row, root = model.objects.first(), f"/admin/django_q/{model._meta.model_name}"
+    assert row is not None
+    for part in ("/", "/add/", f"/{row.pk}/", f"/{row.pk}/change/", f"/{row.pk}/delete/", f"/{row.pk}/history/"):
+        assert admin_client.get(f"{root}{part}").status_code == 404
+        for action in ("resubmit_task", "retry_failed", "delete_selected"):
+            form = {"action": action, "_selected_action": [row.pk], "post": "yes", "select_across": "1"}
+            assert admin_client.post(f"{root}{part}", form).status_code == 404
+    assert [list(kind.objects.order_by("pk").values()) for kind in (OrmQ, Schedule, Task)] == before
 
 
 def account_form(account: ProviderAccount, client: Client) -> dict[str, Any]:

@@ -1,0 +1,146 @@
+"""Every address × role × method against one table. An address without a row fails, as does a row without an address.
+
+A row says who gets what; that what is refused also changes nothing is told where the address itself is tested.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, reverse
+
+from batches.models import Batch, Job, Role, Workspace
+from batches.urls import pages
+from tests.factories import make_saved_job
+from tests.web.conftest import make_member, signed_in
+from tests.web.stored import store_pdf
+
+ROLES = ("anonymous", "outsider", "viewer", "operator", "manager", "admin")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+MEMBERS = frozenset({"viewer", "operator", "manager", "admin"})
+WRITERS = frozenset({"operator", "manager", "admin"})
+MANAGERS = frozenset({"manager", "admin"})
+EVERYBODY = frozenset(ROLES)
+
+SIGN_IN, NOT_FOUND, FORBIDDEN, NO_SUCH_METHOD, TAKEN = "sign in", "404", "403", "405", "taken"
+
+
+@dataclass(frozen=True)
+class Row:
+    """`reads` may GET it, `acts` may POST to it; other members are refused with 403.
+
+    Without `is_shared` it belongs to a workspace, and for an outsider it does not exist. `arguments` and `sent` are
+    names of `things`.
+    """
+
+    reads: Collection[str] = ()
+    acts: Collection[str] = ()
+    arguments: tuple[str, ...] = ()
+    sent: Mapping[str, str] | None = None
+    is_shared: bool = False
+    is_open: bool = False
+
+    def expected(self, role: str, method: str) -> str:
+        allowed = self.reads if method in ("GET", "HEAD") else self.acts if method == "POST" else ()
+        if self.is_open:
+            return TAKEN if allowed else NO_SUCH_METHOD
+        if role == "anonymous":
+            return SIGN_IN
+        if not allowed:
+            return NO_SUCH_METHOD
+        if role in allowed:
+            return TAKEN
+        return NOT_FOUND if role == "outsider" and not self.is_shared else FORBIDDEN
+
+
+OF_BATCH, OF_DOCUMENT = ("batch",), ("document",)
+SIGNED_IN = MEMBERS | {"outsider"}
+#: Every address of `batches.urls` by its name. A new address needs a row; think before you write one.
+TABLE: Mapping[str, Row] = {
+    "batch_list": Row(reads=SIGNED_IN, is_shared=True),
+    "batch_list_live": Row(reads=SIGNED_IN, is_shared=True),
+    # An outsider is an admin elsewhere, and may start batches there.
+    "batch_new": Row(reads=WRITERS | {"outsider"}, acts=WRITERS | {"outsider"}, is_shared=True),
+    # A draft is the uploader's own; whoever names none is led back to where one is made.
+    "batch_start": Row(acts=SIGNED_IN, is_shared=True),
+    "batch_detail": Row(reads=MEMBERS, arguments=OF_BATCH),
+    "batch_live": Row(reads=MEMBERS, arguments=OF_BATCH),
+    "batch_archive": Row(reads=MEMBERS, arguments=OF_BATCH),
+    "batch_results": Row(reads=MEMBERS, arguments=("batch", "csv")),
+    "batch_failed": Row(reads=MEMBERS, arguments=OF_BATCH),
+    "batch_manifest": Row(reads=MEMBERS, arguments=OF_BATCH),
+    "document_detail": Row(reads=MEMBERS, arguments=OF_DOCUMENT),
+    "document_live": Row(reads=MEMBERS, arguments=OF_DOCUMENT),
+    "document_reveal": Row(acts=WRITERS, arguments=OF_DOCUMENT, sent={"submission": "submission"}),
+    "document_pdf": Row(reads=MEMBERS, arguments=("document", "1")),
+    # An outsider is an admin elsewhere, and reads the part of that workspace.
+    "audit_list": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
+    "audit_csv": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
+    "webhook": Row(acts=EVERYBODY, arguments=("account",), is_open=True),
+    "healthz": Row(reads=EVERYBODY, is_open=True),
+    "readyz": Row(reads=EVERYBODY, is_open=True),
+}
+
+
+@pytest.fixture
+def things(batch: Batch, artifact_folder: Any) -> dict[str, str]:
+    """What the arguments of addresses stand for: a batch with one saved document."""
+    job: Job = make_saved_job(batch=batch)
+    store_pdf(job, b"%PDF-1.7 one")
+    return {
+        "batch": batch.public_id,
+        "document": job.version.document.public_id,
+        "submission": str(job.submissions.get().pk),
+        "account": batch.account.slug,
+        "csv": "csv",
+        "1": "1",
+    }
+
+
+@pytest.fixture
+def clients(workspace: Workspace, outsider: Client, viewer: Client, operator: Client) -> dict[str, Client]:
+    return {
+        "anonymous": Client(),
+        "outsider": outsider,
+        "viewer": viewer,
+        "operator": operator,
+        "manager": signed_in(make_member(workspace, "h.brandt", Role.MANAGER)),
+        "admin": signed_in(make_member(workspace, "r.ito", Role.ADMIN)),
+    }
+
+
+def outcome(answer: Any) -> str:
+    if answer.status_code == 302 and answer["Location"].startswith("/sign-in/"):
+        return SIGN_IN
+    return {404: NOT_FOUND, 403: FORBIDDEN, 405: NO_SUCH_METHOD}.get(answer.status_code, TAKEN)
+
+
+def test_every_address_has_a_row_and_every_row_an_address() -> None:
+    assert {page.name for page in pages if isinstance(page, URLPattern)} == set(TABLE)
+    assert all(isinstance(page, URLPattern) for page in pages)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_each_role_gets_what_the_table_says(
+    name: str, things: dict[str, str], clients: dict[str, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = TABLE[name]
+    # The factory stores no manifest.
+    monkeypatch.setattr("batches.views.downloads.opened", lambda key, byte_count: io.BytesIO(bytes(byte_count)))
+    address = reverse(f"batches:{name}", args=[things[argument] for argument in row.arguments])
+    sent = {field: things[thing] for field, thing in (row.sent or {}).items()}
+    found, expected = {}, {}
+    for role in ROLES:
+        for method in METHODS:
+            call = getattr(clients[role], method.lower())
+            answer = call(address, sent) if method == "POST" else call(address)
+            found[role, method] = outcome(answer)
+            if (role, found[role, method]) == ("anonymous", NO_SUCH_METHOD) and not row.is_open:
+                found[role, method] = SIGN_IN  # whichever of the two a view asks first
+            expected[role, method] = row.expected(role, method)
+    assert found == expected
