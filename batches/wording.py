@@ -240,6 +240,17 @@ AUDIT_ACTIONS: Mapping[str, str] = {
     "revoke_api_token": "Ended an API token:",
     "close_alert": "Closed",
     "repair_store": "Repaired the",
+    "register_webhook": "Registered a webhook:",
+    "rotate_webhook": "Changed the secret of a webhook:",
+    "delete_webhook": "Deleted a webhook:",
+    "mark_final": "Marked as final",
+    "take_final_off": "Took the final mark off",
+    "replace_rows": "Replaced rows of",
+    "confirm_bulk_action": "Confirmed a bulk action:",
+    "abort_bulk_action": "Aborted a bulk action:",
+    "adopt": "Adopted a provider job for",
+    "download_bulk_action": "Downloaded the items of a bulk action:",
+    "finish_bulk_action": "Finished a bulk action:",
 } | {verb.value: verb.label for verb in Verb}
 
 
