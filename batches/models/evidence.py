@@ -7,7 +7,6 @@ from django.db import models
 from django.utils import timezone
 
 from batches.models.accounts import ProviderAccount
-from batches.models.appended import AppendOnly
 from batches.models.batches import Batch
 from batches.models.checks import known_values, one_open
 from batches.models.jobs import Job
@@ -91,7 +90,7 @@ class Alert(models.Model):
         return self.words[:80]
 
 
-class AuditEntry(AppendOnly):
+class AuditEntry(models.Model):
     """Who did what, on what, when, from where and why. Never document content, never a secret."""
 
     workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, null=True, blank=True)

@@ -9,7 +9,6 @@ from django.db import models
 from django.utils import timezone
 
 from batches.models.accounts import ProviderAccount
-from batches.models.appended import AppendOnly
 from batches.models.checks import exactly_one, known_values, set_together
 from batches.models.documents import DocumentVersion
 
@@ -139,7 +138,7 @@ class Job(models.Model):
         return f"job {self.pk} ({self.state})"
 
 
-class JobEvent(AppendOnly):
+class JobEvent(models.Model):
     """One transition, or one thing that arrived and was ignored (then both states are equal). Append-only."""
 
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="events")

@@ -14,9 +14,9 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, reverse
 
-from batches.models import Batch, Job, Role, Workspace
+from batches.models import Batch, BulkAction, Job, JobState, Role, Workspace
 from batches.urls import pages
-from tests.factories import make_saved_job
+from tests.factories import make_job, make_saved_job
 from tests.web.conftest import make_member, signed_in
 from tests.web.stored import store_pdf
 
@@ -58,7 +58,7 @@ class Row:
         return NOT_FOUND if role == "outsider" and not self.is_shared else FORBIDDEN
 
 
-OF_BATCH, OF_DOCUMENT = ("batch",), ("document",)
+OF_BATCH, OF_DOCUMENT, OF_ACTION = ("batch",), ("document",), ("batch", "action")
 SIGNED_IN = MEMBERS | {"outsider"}
 #: Every address of `batches.urls` by its name. A new address needs a row; think before you write one.
 TABLE: Mapping[str, Row] = {
@@ -74,6 +74,13 @@ TABLE: Mapping[str, Row] = {
     "batch_results": Row(reads=MEMBERS, arguments=("batch", "csv")),
     "batch_failed": Row(reads=MEMBERS, arguments=OF_BATCH),
     "batch_manifest": Row(reads=MEMBERS, arguments=OF_BATCH),
+    "action_list": Row(reads=MEMBERS, arguments=OF_BATCH),
+    "action_plan": Row(acts=WRITERS, arguments=OF_BATCH, sent={"verb": "retry", "state": "failed"}),
+    "action_detail": Row(reads=MEMBERS, arguments=OF_ACTION),
+    "action_live": Row(reads=MEMBERS, arguments=OF_ACTION),
+    "action_confirm": Row(acts=WRITERS, arguments=OF_ACTION),
+    "action_abort": Row(acts=WRITERS, arguments=OF_ACTION),
+    "action_items": Row(reads=MEMBERS, arguments=OF_ACTION),
     "document_detail": Row(reads=MEMBERS, arguments=OF_DOCUMENT),
     "document_live": Row(reads=MEMBERS, arguments=OF_DOCUMENT),
     "document_reveal": Row(acts=WRITERS, arguments=OF_DOCUMENT, sent={"submission": "submission"}),
@@ -88,12 +95,21 @@ TABLE: Mapping[str, Row] = {
 
 
 @pytest.fixture
-def things(batch: Batch, artifact_folder: Any) -> dict[str, str]:
+def things(batch: Batch, operator: Client, artifact_folder: Any) -> dict[str, str]:
     """What the arguments of addresses stand for: a batch with one saved document."""
     job: Job = make_saved_job(batch=batch)
     store_pdf(job, b"%PDF-1.7 one")
+    make_job(batch=batch, state=JobState.FAILED, failure_class="transient")
+    planned = operator.post(
+        reverse("batches:action_plan", args=[batch.public_id]), {"verb": "retry", "state": "failed"}
+    )
+    assert planned.status_code == 302
+    action = BulkAction.objects.get()
     return {
         "batch": batch.public_id,
+        "action": action.public_id,
+        "retry": "retry",
+        "failed": "failed",
         "document": job.version.document.public_id,
         "submission": str(job.submissions.get().pk),
         "account": batch.account.slug,
