@@ -84,6 +84,8 @@ TABLE: Mapping[str, Row] = {
     "document_detail": Row(reads=MEMBERS, arguments=OF_DOCUMENT),
     "document_live": Row(reads=MEMBERS, arguments=OF_DOCUMENT),
     "document_reveal": Row(acts=WRITERS, arguments=OF_DOCUMENT, sent={"submission": "submission"}),
+    "document_reconcile": Row(reads=MEMBERS, acts=WRITERS, arguments=OF_DOCUMENT),
+    "document_verb": Row(acts=WRITERS, arguments=("document", "retry")),
     "document_pdf": Row(reads=MEMBERS, arguments=("document", "1")),
     # An outsider is an admin elsewhere, and reads the part of that workspace.
     "audit_list": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
