@@ -216,6 +216,7 @@ AUDIT_ACTIONS: Mapping[str, str] = {
     "download_manifest": "Downloaded the manifest of",
     "download_pdf": "Downloaded the PDF of",
     "view_pdf": "Looked at the PDF of",
+    "compare_versions": "Compared versions of",
     "download_audit": "Downloaded the",
     "reveal_provider_job": "Revealed the provider job of",
     "add_account": "Added",

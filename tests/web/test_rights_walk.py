@@ -87,6 +87,9 @@ TABLE: Mapping[str, Row] = {
     "document_reconcile": Row(reads=MEMBERS, acts=WRITERS, arguments=OF_DOCUMENT),
     "document_verb": Row(acts=WRITERS, arguments=("document", "retry")),
     "document_pdf": Row(reads=MEMBERS, arguments=("document", "1")),
+    "document_regenerate": Row(reads=MANAGERS, acts=MANAGERS, arguments=OF_DOCUMENT),
+    "document_final": Row(acts=MANAGERS, arguments=OF_DOCUMENT),
+    "document_diff": Row(reads=MEMBERS, arguments=("document", "1", "1")),
     # An outsider is an admin elsewhere, and reads the part of that workspace.
     "audit_list": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
     "audit_csv": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
