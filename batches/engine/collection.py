@@ -189,15 +189,30 @@ def verify(path: Path, head: bytes, tail: bytes, downloaded: Downloaded, checker
     """
     size = downloaded.byte_count
     wrong = [declared for declared in downloaded.declared_sizes if declared != size]
+    if not head.startswith(b"%PDF-"):
+        announced = f"; {wrong[0]} were announced" if wrong else ""
+        kind = downloaded.content_type or "no type"
+        return f"{_instead(head, downloaded.content_type)} (sent as {kind}, {size} bytes{announced}).", 0
     if wrong:
         return f"It is {size} bytes long, but {wrong[0]} were announced.", 0
-    if not head.startswith(b"%PDF-"):
-        kind = downloaded.content_type or "no type"
-        return f"It is not a PDF (sent as {kind}, {size} bytes).", 0
     if b"%%EOF" not in tail:
         return f"It has no end mark, so it is cut short ({size} bytes).", 0
     facts = checker.check(path)
     return facts.problem, facts.pages
+
+
+def _instead(head: bytes, content_type: str) -> str:
+    """What a file is that is no PDF, by its first bytes and by what it was sent as."""
+    start, kind = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower(), content_type.lower()
+    if not head:
+        return "It is empty, not a PDF"
+    if start.startswith((b"<!doc", b"<html", b"<head", b"<body")) or (start.startswith(b"<") and "html" in kind):
+        return "It is HTML, not a PDF"
+    if start.startswith(b"<"):
+        return "It is XML, not a PDF"
+    if start.startswith((b"{", b"[")):
+        return "It is JSON, not a PDF"
+    return "It is not a PDF"
 
 
 def result_ref(claim: Claim) -> ResultRef:

@@ -125,8 +125,10 @@ def _failed_unbilled(claim: Claim, status: JobStatus, seen: dict[str, Any], cont
             follow=Follow(FollowStep.POLL, due_at),
         )
     words = status.error_words or "The provider could not render this document."
+    # Kept while it waits, so that pages can say why it does, and for its end where nobody needs it any more.
+    failure = {"failure_code": status.error_code[:100], "failure_words": words}
     due_at = context.now + retries.backoff(claim.submission.sequence, context.rng)
-    fields = {**seen, "due_at": due_at, "deadline_at": None, "poll_count": 0}
+    fields = {**seen, **failure, "due_at": due_at, "deadline_at": None, "poll_count": 0}
     return Change(
         claim=claim,
         at=context.now,

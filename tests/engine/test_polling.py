@@ -123,6 +123,10 @@ def test_only_a_second_read_a_poll_cap_later_is_believed_and_renders_again(after
     assert change.move.to_state is JobState.PENDING
     assert change.move.reason == "render_again"
     assert change.move.fields["deadline_at"] is None
+    kept = {name: change.move.fields[name] for name in ("failure_code", "failure_words")}
+    assert kept == {"failure_code": "render_failed", "failure_words": "No."}, (
+        "what it waits for is known while it waits"
+    )
     assert change.submission_fields == {"outcome": "render_failed", "closed_at": at}
     assert "provider_job_id" not in change.submission_fields, "the closed one keeps its id"
     assert change.follow is None
