@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from django.db import models
 
@@ -56,7 +57,7 @@ GROUP_BADGES: Mapping[str, Badge] = {
 }
 
 JOB_BADGES: Mapping[str, Badge] = {
-    JobState.PENDING: Badge("Waiting", "waiting", "Not sent yet; it waits for its turn."),
+    JobState.PENDING: Badge("Waiting", "waiting", "It waits for its turn to be sent."),
     JobState.SUBMITTING: Badge("Submitting", "moving", "Being handed to the provider."),
     JobState.ACCEPTED: Badge("Rendering", "moving", "The provider accepted it and works on it."),
     JobState.RENDERED: Badge("Fetching", "moving", "Finished at the provider; we fetch and check the file."),
@@ -81,6 +82,17 @@ BATCH_BADGES: Mapping[str, Badge] = {
     BatchState.FAILED: Badge("Failed", "failed", "It ended and no document was saved."),
     BatchState.CANCELLED: Badge("Cancelled", "stopped", "It was stopped."),
 }
+
+
+def second_badge(state: str, *, is_paused: bool, is_cancelled: bool) -> Badge | None:
+    """What else is so of a batch that has not ended: its state says what moves, this that nothing new is sent."""
+    if state in ENDED_STATES or state == BatchState.PAUSED:
+        return None
+    if is_cancelled:
+        meaning = "What was not sent is given up; what the provider has is still saved."
+        return Badge("Cancelled", "stopped", meaning)
+    return BATCH_BADGES[BatchState.PAUSED] if is_paused else None
+
 
 #: Uploading equal content attaches to the failed version and sends nothing (`manifests/planning.py`).
 _RENDER_AGAIN = (
@@ -219,6 +231,11 @@ def sentence(text: str) -> str:
     """`text` with a full stop where it ends without one, so that what follows does not run into it."""
     text = text.strip()
     return text if not text or text[-1] in ".!?…" else f"{text}."
+
+
+def clock(instant: datetime) -> str:
+    """`09:12:41 UTC`, of an instant of these hours."""
+    return f"{instant.astimezone(UTC):%H:%M:%S} UTC"
 
 
 def documents(count: int) -> str:

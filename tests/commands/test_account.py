@@ -29,6 +29,11 @@ def test_account_holds_and_resumes_with_a_record(sandbox: ProviderAccount) -> No
     ]
 
 
+def test_a_reason_for_nothing_is_refused(sandbox: ProviderAccount) -> None:
+    code, _, err = run("account", "sandbox", "--reason", "month end")
+    assert (code, "--reason goes with --hold, --resume or --set." in err) == (2, True)
+
+
 def test_a_hold_without_a_reason_is_refused(sandbox: ProviderAccount) -> None:
     assert run("account", "sandbox", "--hold")[0] == 2
     sandbox.refresh_from_db()

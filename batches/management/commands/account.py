@@ -34,6 +34,8 @@ class Command(DatabaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         account = choosing.account(options["slug"])
+        if options["reason"].strip() and not (options["hold"] or options["resume"] or options["set"]):
+            raise choosing.refusal("--reason goes with --hold, --resume or --set.")
         if options["hold"]:
             done = self._hold(account, options["reason"].strip())
         elif options["resume"]:
