@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from batches import wording
 from batches.models import ACTIVE_STATES, Batch, JobState, ProviderAccount
+from batches.models.accounts import sound_limit, sound_windows
 from batches.selectors import Progress
 from batches.wording import BatchState
 
@@ -210,16 +211,16 @@ def estimate(account: ProviderAccount, renders: int) -> Estimate:
 
 def pace_seconds(account: ProviderAccount, count: int) -> float:
     """Seconds that an account needs to send this many documents; its slowest limit decides."""
-    after_the_first = max(0, count - account.submit_burst)
-    limits = [after_the_first * account.submit_interval_ms / 1000]
-    limits += [max(0, count - most) / most * seconds for most, seconds in account.submit_windows]
+    after_the_first = max(0, count - sound_limit(account, "submit_burst"))
+    limits = [after_the_first * sound_limit(account, "submit_interval_ms") / 1000]
+    limits += [max(0, count - most) / most * seconds for most, seconds in sound_windows(account.submit_windows)]
     return max(limits)
 
 
 def interval_ms(account: ProviderAccount) -> float:
     """Milliseconds between two documents in the long run; the account's slowest limit decides."""
-    windows = [float(seconds * 1000 / most) for most, seconds in account.submit_windows]
-    return max([float(account.submit_interval_ms), *windows])
+    windows = [float(seconds * 1000 / most) for most, seconds in sound_windows(account.submit_windows)]
+    return max([float(sound_limit(account, "submit_interval_ms")), *windows])
 
 
 def _money(amount: Decimal) -> str:

@@ -24,6 +24,7 @@ from batches.models import (
     ProviderAccount,
     SubmissionOutcome,
 )
+from batches.models.accounts import sound_limit
 from batches.providers import errors
 from batches.providers.base import ExchangeFacts, JobPhase, JobStatus, Provider, ResultRef
 
@@ -49,7 +50,9 @@ def first_due(account: ProviderAccount, plan: PollPlan | None, *, now: datetime,
     """When a job that is accepted `now` is read first: when such jobs are finished, where that is known."""
     if plan is not None:
         return now + timedelta(seconds=plan.first_delay(rng))
-    return now + retries.poll_delay(0, initial_ms=account.poll_initial_ms, most_ms=account.poll_max_ms, rng=rng)
+    return now + retries.poll_delay(
+        0, initial_ms=sound_limit(account, "poll_initial_ms"), most_ms=sound_limit(account, "poll_max_ms"), rng=rng
+    )
 
 
 def judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Change:
@@ -103,7 +106,7 @@ def _failed_unbilled(claim: Claim, status: JobStatus, seen: dict[str, Any], cont
     """Failed and not billed. Read so twice, a poll cap apart, it is believed, and the document is rendered again."""
     assert claim.submission is not None
     exchanges = ((status.exchange, claim.submission.id),)
-    cap = timedelta(milliseconds=retries.poll_most_ms(context.account.poll_max_ms))
+    cap = timedelta(milliseconds=retries.poll_most_ms(sound_limit(context.account, "poll_max_ms")))
     first_at = claim.submission.failed_at
     if first_at is None or status.exchange.started_at < first_at + cap:
         first_at = first_at or context.now
@@ -247,10 +250,13 @@ def _delay(claim: Claim, context: PollContext) -> timedelta:
         elapsed = max(0.0, (context.now - accepted_at).total_seconds())
         seconds = context.plan.next_delay(elapsed, context.rng)
         if elapsed >= context.plan.reads[0]:
-            seconds = min(seconds, retries.poll_most_ms(account.poll_max_ms) / 1000)
+            seconds = min(seconds, retries.poll_most_ms(sound_limit(account, "poll_max_ms")) / 1000)
         return timedelta(seconds=seconds)
     return retries.poll_delay(
-        claim.poll_count + 1, initial_ms=account.poll_initial_ms, most_ms=account.poll_max_ms, rng=context.rng
+        claim.poll_count + 1,
+        initial_ms=sound_limit(account, "poll_initial_ms"),
+        most_ms=sound_limit(account, "poll_max_ms"),
+        rng=context.rng,
     )
 
 
@@ -271,7 +277,7 @@ def _deadline_exceeded(
 ) -> Change:
     assert claim.submission is not None
     elapsed = round((context.now - claim.state_changed_at).total_seconds())
-    allowed = context.account.deadline_seconds
+    allowed = sound_limit(context.account, "deadline_seconds")
     if claim.deadline_at is not None and claim.submission.accepted_at is not None:
         allowed = round((claim.deadline_at - claim.submission.accepted_at).total_seconds())
     reads, sent = seen["poll_count"], claim.submission.try_count

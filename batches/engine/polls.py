@@ -20,6 +20,7 @@ from batches.engine.changes import Change, Follow, FollowStep
 from batches.engine.claims import Claim
 from batches.engine.expectations import PollPlan, Sample
 from batches.models import JobState, LearnedDeadline, ProviderAccount
+from batches.models.accounts import sound_limit
 
 #: A plan whose first read moved by more than this share is worth timing the waiting jobs anew.
 MOVED_SHARE = 0.1
@@ -168,7 +169,7 @@ class Polls:
             # A few early ones teach the rest; those wait as long as two reads may lie apart at most.
             self._patient.add(after.job_id)
             due_at = change.at + timedelta(
-                milliseconds=retries.poll_most_ms(account.poll_max_ms) * self._rng.uniform(0.8, 1.2)
+                milliseconds=retries.poll_most_ms(sound_limit(account, "poll_max_ms")) * self._rng.uniform(0.8, 1.2)
             )
         if after.deadline_at is not None:
             due_at = min(due_at, after.deadline_at)

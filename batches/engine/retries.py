@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from batches.conf import ENGINE
 from batches.models import FailureClass, HoldReason
-from batches.models.accounts import POLL_INITIAL_MS_LEAST, POLL_MAX_MS_LEAST
+from batches.models.accounts import MILLISECONDS_MOST, POLL_INITIAL_MS_LEAST, POLL_MAX_MS_LEAST
 from batches.providers import errors
 
 #: A failed way to the provider, which counts for the account's breaker on a submission, a status read or a download.
@@ -184,7 +184,7 @@ def retry_after(error: errors.ProviderError, rng: random.Random) -> timedelta:
 
 def poll_most_ms(most_ms: int) -> int:
     """The longest wait between two status reads. A row may have been written past the model: no loop is hot."""
-    return max(most_ms, POLL_MAX_MS_LEAST)
+    return min(max(most_ms, POLL_MAX_MS_LEAST), MILLISECONDS_MOST)
 
 
 def poll_delay(polls: int, *, initial_ms: int, most_ms: int, rng: random.Random) -> timedelta:

@@ -30,6 +30,7 @@ from batches.models import (
     ProviderAccount,
     Submission,
 )
+from batches.models.accounts import sound_limit
 from batches.providers.base import Accepted, Capabilities, DocumentSource, Finished, PreparedRequest, Provider
 from batches.storage import ArtifactStore, request_key
 
@@ -191,7 +192,7 @@ def commit_intents(
         again = [pair for pair in slotted if pair[0].is_resend]
         until = retries.resend_until(
             now,
-            account.key_retention_seconds,
+            sound_limit(account, "key_retention_seconds"),
             takes_key=capabilities.client_key,
             harmless=capabilities.resend_is_harmless,
         )
@@ -212,7 +213,7 @@ def _choose(
     gone = {prepared.claim.job_id for prepared in unwanted if not prepared.is_resend}
     stopped = tuple(prepared for prepared in unwanted if prepared.is_resend)
     wanted = [prepared for prepared in ready if not prepared.never_left or prepared.claim.job_id in standing.led]
-    room = max(0, account.max_in_flight - standing.in_flight)
+    room = max(0, sound_limit(account, "max_in_flight") - standing.in_flight)
     chosen = [prepared for prepared in wanted if prepared.is_resend]  # they are counted in flight already
     chosen += [prepared for prepared in wanted if not prepared.is_resend][:room]
     return list(credit.admit(account, chosen, now=now)), gone, stopped
