@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from django.conf import settings
 from django.db import models
 
 from batches.models import FailureClass, HoldReason, JobState
@@ -224,7 +225,7 @@ HOLD_WHAT_TO_DO: Mapping[str, str] = {
 
 def resume_command(public_id: str) -> str:
     """What a person types to let a paused batch go on."""
-    return f"manage.py batch {public_id} --resume"
+    return f"{settings.COMMAND_LINE} batch {public_id} --resume"
 
 
 def sentence(text: str) -> str:

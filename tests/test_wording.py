@@ -193,7 +193,7 @@ def test_the_status_sentence(
             {},
             (
                 "Paused: 2 documents wait and nothing new is sent. It was paused because: 5 failed, the limit is 5. "
-                "When it may go on, resume it with: manage.py batch bat_1 --resume."
+                f"When it may go on, resume it in the project folder with: {wording.resume_command('bat_1')}."
             ),
         ),
         (
@@ -202,7 +202,7 @@ def test_the_status_sentence(
             {"accepted": 1},
             (
                 "Paused because: 5 failed, the limit is 5; 1 still at the provider. 2 held. "
-                "When it may go on, resume it with: manage.py batch bat_1 --resume."
+                f"When it may go on, resume it in the project folder with: {wording.resume_command('bat_1')}."
             ),
         ),
         (
@@ -211,7 +211,7 @@ def test_the_status_sentence(
             {"accepted": 27, "rendered": 2},
             (
                 "Paused because: 5 failed, the limit is 5; 27 still at the provider, 2 being fetched. "
-                "When it may go on, resume it with: manage.py batch bat_1 --resume."
+                f"When it may go on, resume it in the project folder with: {wording.resume_command('bat_1')}."
             ),
         ),
         (BatchState.COMPLETE, Counts(saved=2), {}, "All 2 documents are saved."),

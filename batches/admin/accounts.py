@@ -6,8 +6,11 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.urls import URLPattern, path
 from django.utils import timezone
 
 from batches import selectors, sentences, wording
@@ -15,6 +18,8 @@ from batches.admin.kinds import Kept
 from batches.engine import deadlines, health
 from batches.models import HoldReason, LearnedDeadline, ProviderAccount
 from batches.views.access import record
+
+RESUME = "batches_provideraccount_resume"
 
 
 class SecretInput(forms.PasswordInput):
@@ -132,6 +137,22 @@ class ProviderAccountAdmin(Kept):
         super().save_model(request, obj, form, change)
         action = "change_account" if change else "add_account"
         record(request, action, f"account {obj.slug}", obj.workspace, fields=sorted(form.changed_data))
+
+    def get_urls(self) -> list[URLPattern]:
+        resume = path("<int:pk>/resume/", self.admin_site.admin_view(self.resume_one), name=RESUME)
+        return [resume, *super().get_urls()]
+
+    def resume_one(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """The button on a held account's page."""
+        account = self.get_object(request, str(pk))
+        if account is None:
+            raise Http404("No such account.")
+        if not self.has_change_permission(request, account):
+            raise PermissionDenied("Resuming an account needs the right to change it.")
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        self.resume(request, ProviderAccount.objects.defer(*selectors.ACCOUNT_SECRETS).filter(pk=pk))
+        return redirect("admin:batches_provideraccount_change", pk)
 
     @admin.action(description="Hold: send nothing new", permissions=["change"])
     def hold(self, request: HttpRequest, accounts: QuerySet[ProviderAccount]) -> None:
