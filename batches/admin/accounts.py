@@ -68,6 +68,7 @@ class ProviderAccountAdmin(Kept):
         "probe_at",
         "transport_failure_count",
         "created_at",
+        "asked_to_wait",
         "secrets",
         "suggested_deadlines",
     )
@@ -75,7 +76,17 @@ class ProviderAccountAdmin(Kept):
         (None, {"fields": ("name", "slug", "workspace", "kind", "base_url", "download_hosts", "archived_at")}),
         (
             "Health",
-            {"fields": ("health", "hold_reason", "hold_words", "held_at", "probe_at", "transport_failure_count")},
+            {
+                "fields": (
+                    "health",
+                    "hold_reason",
+                    "hold_words",
+                    "held_at",
+                    "probe_at",
+                    "transport_failure_count",
+                    "asked_to_wait",
+                )
+            },
         ),
         ("Secrets", {"fields": ("secrets", "api_key", "webhook_secret", "webhook_secret_previous")}),
         (
@@ -106,6 +117,11 @@ class ProviderAccountAdmin(Kept):
     @admin.display(description="pace", ordering="submit_interval_ms")
     def pace(self, account: ProviderAccount) -> str:
         return wording.pace(sentences.interval_ms(account))
+
+    @admin.display(description="asked to wait until")
+    def asked_to_wait(self, account: ProviderAccount) -> str:
+        until = selectors.asked_to_wait_until(account, now=timezone.now()) if account.pk else None
+        return f"{until:%Y-%m-%d %H:%M:%S} UTC: nothing new is sent before." if until else "The provider did not ask."
 
     @admin.display(description="suggested deadline")
     def suggested_deadlines(self, account: ProviderAccount) -> str:

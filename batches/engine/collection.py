@@ -21,7 +21,7 @@ from batches.engine.changes import ArtifactFacts, Change, moving
 from batches.engine.claims import Claim
 from batches.engine.effects import AccountEffect
 from batches.engine.pdfcheck import PdfChecker
-from batches.models import AlertKind, FailureClass, HoldReason, JobState, SubmissionOutcome
+from batches.models import AlertKind, ExchangeKind, FailureClass, HoldReason, JobState, SubmissionOutcome
 from batches.providers import errors
 from batches.providers.base import Downloaded, ExchangeFacts, JobPhase, Provider, ResultRef
 from batches.storage import ArtifactStore, StoreError, artifact_key
@@ -120,9 +120,8 @@ class _Collection:
             return self._missed("gone", "The provider no longer has the file.")
         except errors.ProviderError as error:
             self._keep(error)
-            is_bad = isinstance(error, errors.TargetRefused | errors.TooLarge)
             return replace(
-                self._missed("bad_output" if is_bad else "unreached", error.words),
+                self._missed("bad_output" if _is_wrong(error) else "unreached", error.words),
                 retry_after=error.retry_after,
                 unauthorized=isinstance(error, errors.Unauthorized),
             )
@@ -180,6 +179,14 @@ class _Collection:
 
     def _missed(self, kind: str, words: str) -> NotCollected:
         return NotCollected(kind, words, tuple(self.exchanges), result=self.result)
+
+
+def _is_wrong(error: errors.ProviderError) -> bool:
+    """The provider did answer the download, and its answer is no file: asked for ever, it would say the same."""
+    if isinstance(error, errors.TargetRefused | errors.TooLarge):
+        return True
+    is_download = error.exchange is not None and error.exchange.kind == ExchangeKind.DOWNLOAD
+    return isinstance(error, errors.ContractBroken) and is_download
 
 
 def verify(path: Path, head: bytes, tail: bytes, downloaded: Downloaded, checker: PdfChecker) -> tuple[str, int]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
+from django.utils import timezone
 
-from batches.models import AuditEntry, ProviderAccount
+from batches.engine import pacing
+from batches.models import AuditEntry, Lane, ProviderAccount
 from tests.commands.shell import run
 
 pytestmark = pytest.mark.django_db
@@ -51,6 +54,14 @@ def test_a_choice_about_the_learned_deadline_that_there_is_not_is_told_what_ther
     assert code == 2
     for part in ("learned_deadline", "off", "suggested", "on"):
         assert part in err
+
+
+def test_account_says_that_the_provider_asked_to_wait(sandbox: ProviderAccount) -> None:
+    assert json.loads(run("account", "sandbox", "--json")[1])["asked_to_wait_until"] is None
+    assert "asked to wait:" not in run("account", "sandbox")[1]
+    pacing.cool_down(sandbox.pk, Lane.SUBMIT, timezone.now() + timedelta(minutes=4))
+    until = json.loads(run("account", "sandbox", "--json")[1])["asked_to_wait_until"]
+    assert f"asked to wait: nothing new is sent until {until}" in run("account", "sandbox")[1]
 
 
 def test_account_sets_limits(sandbox: ProviderAccount) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from batches.conf import ENGINE
 from batches.engine import health
-from batches.models import JobState, Submission
+from batches.models import Alert, AlertKind, JobState, ProviderAccount, Submission
 from batches.providers import errors
 from tests.engine.simulated import Accept, Refuse
 from tests.scenarios.world import World
@@ -140,3 +140,33 @@ def test_a_poison_document_that_may_be_there_is_never_failed(world: World) -> No
     assert "refuses this document" in world.job("POISON").failure_words
     world.assert_saved([*NAMES, *LATER])
     assert len(world.provider.arrivals_of("POISON")) == 3
+
+
+# --- files ---
+
+
+def test_a_file_that_is_answered_wrongly_each_time_ends_as_bad_output(world: World) -> None:
+    """Such as 206 to a plain GET: an answer, but no file, however often it is asked for."""
+    world.provider.script("POISON", download=itertools.repeat(Refuse(errors.ContractBroken, "Answered 206.")))
+    world.hand_over("POISON", *NAMES)
+    world.run_to_the_end()
+    world.assert_saved(NAMES)
+    assert world.failures() == {"POISON": "bad_output"}
+    assert "Answered 206." in world.job("POISON").failure_words
+    assert len(world.provider.downloads) == len(NAMES) + ENGINE.bad_output_fetches
+    assert Submission.objects.get(job=world.job("POISON")).provider_job_id, "it is kept"
+
+
+def test_a_file_that_is_always_cut_off_holds_its_account_no_more_than_twice(world: World) -> None:
+    ProviderAccount.objects.filter(pk=world.account.pk).update(base_url="https://files.test")
+    world.provider.script("POISON", download=itertools.repeat(Refuse(errors.AnswerLost, "It was cut off.")))
+    world.hand_over("POISON")
+    world.run_for(120)
+    held = Alert.objects.filter(kind=AlertKind.ACCOUNT_HELD)
+    assert held.count() <= 2
+    before = held.count()
+    world.run_for(900)
+    assert world.job("POISON").state == JobState.RENDERED
+    assert len(world.provider.downloads) > 10
+    assert held.count() == before
+    assert world.account_now().health == "open"

@@ -82,6 +82,11 @@ class Command(DatabaseCommand):
             self.stdout.write(wording.HOLD_WHAT_TO_DO[account.hold_reason])
         else:
             self.stdout.write(f"{account.slug}: open, {wording.pace(sentences.interval_ms(account))}")
+        if facts["asked_to_wait_until"]:
+            self.stdout.write(
+                f"The provider asked to wait: nothing new is sent until {facts['asked_to_wait_until']}. "
+                "It goes on by itself."
+            )
         for key, value in facts.items():
             self.stdout.write(f"  {key:<26}{value if value not in (None, '') else '-'}")
 
@@ -98,6 +103,7 @@ def _facts(account: ProviderAccount) -> dict[str, Any]:
         "hold_reason": account.hold_reason or None,
         "hold_words": account.hold_words or None,
         "held_at": results.timestamp(account.held_at),
+        "asked_to_wait_until": results.timestamp(selectors.asked_to_wait_until(account, now=timezone.now())),
         "waiting": selectors.waiting_count(account),
         "in_flight": selectors.in_flight_count(account),
         "max_in_flight": account.max_in_flight,
