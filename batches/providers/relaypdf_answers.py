@@ -125,10 +125,11 @@ def balance_in(account: Mapping[str, Any]) -> Decimal | None:
 def result_in(job: Mapping[str, Any], job_id: str) -> ResultRef:
     """A4: `url` and `filename` may be absent (CONFIRMED N); `sizeBytes`, `expiresAt` on a job are UNKNOWN."""
     url = job.get("url")
-    is_address = isinstance(url, str) and url.isprintable() and len(url) <= MAX_URL_LENGTH
+    if not isinstance(url, str) or not url.isprintable() or len(url) > MAX_URL_LENGTH:
+        url = ""  # the id finds the file
     return ResultRef(
         provider_job_id=job_id,
-        url=url if is_address else "",  # the id finds the file
+        url=url,
         size_bytes=whole_number(either(job, "sizeBytes", "size_bytes")),
         expires_at=_moment(either(job, "expiresAt", "expires_at")),
         filename=short_text(either(job, "filename", "fileName", "file_name")),
