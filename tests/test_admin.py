@@ -259,7 +259,7 @@ def test_the_list_of_jobs_shows_document_version_state_batch_account_and_change(
 
 
 def test_a_held_account_is_resumed_by_a_button_on_its_page(batch: Batch, admin_client: Client) -> None:
-    account, button = batch.account, "Resume: let waiting documents go on</button>"
+    account, button = batch.account, 'value="Resume: let waiting documents go on"'
     page = address(ProviderAccount, "change", account.pk)
     assert button not in admin_client.get(page).text
     ProviderAccount.objects.update(health="held", hold_reason="person", held_at=NOW, hold_words="month end")

@@ -98,11 +98,11 @@ class JobAdmin(Evidence):
         "document",
         "number",
         "state",
-        "failure_class",
         "lead_batch",
         "account",
-        "due_at",
         "state_changed_at",
+        "failure_class",
+        "due_at",
     )
     list_filter = ("state", "failure_class")
     list_select_related = ("version__document", "account", "lead_batch")

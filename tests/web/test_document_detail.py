@@ -293,6 +293,16 @@ def test_a_download_has_a_readable_name_and_leaves_a_record(saved: Job, viewer: 
     assert entry.subject == f"document {saved.version.document.public_id} v1"
 
 
+def test_a_phone_gets_a_button_instead_of_a_preview_that_it_cannot_draw(saved: Job, viewer: Client) -> None:
+    page = viewer.get(page_of(saved)).text
+    assert f'<a class="btn preview-open" href="{page_of(saved)}v1.pdf"' in page
+    rules = (Path(settings.BASE_DIR) / "batches/static/batches/batches.css").read_text()
+    narrow = rules.split("@media (max-width: 640px)")[1].split("@media")[0]
+    assert ".preview, .preview-note { display: none; }" in narrow
+    assert ".preview-open { display: flex;" in narrow
+    assert ".preview-open { display: none; }" in rules.split("@media (max-width: 900px)")[0]
+
+
 def test_a_version_without_a_pdf_has_none(batch: Batch, operator: Client) -> None:
     job = make_accepted_job(batch=batch)
     assert operator.get(pdf_of(job)).status_code == 404
