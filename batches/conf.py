@@ -96,7 +96,7 @@ class EngineConf:
 
     poll_growth: float = 1.6
     #: Two status reads of one job are never closer, however short its kind; an answer itself takes about as long.
-    poll_step_least_seconds: float = 0.05
+    poll_step_least_seconds: float = 0.1
     #: Where webhooks prove reliable, the first read waits so many times the slowest that is expected, and this longer.
     woken_patience: float = 1.5
     woken_patience_seconds: float = 1.0
