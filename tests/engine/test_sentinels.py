@@ -136,7 +136,7 @@ def test_one_early_end_proves_nothing() -> None:
     sentinels.appoint(2, plan, first_look=1.0, now=NOW)
     assert sentinels.ended(2, 12, Sample(57.0, 60.0), plan) == (), "an end at its usual time: the early one was chance"
     for job_id, expected in ((3, ()), (4, (13, 14))):
-        sentinels.appoint(job_id, plan, first_look=1.0, now=NOW)
+        sentinels.appoint(job_id, plan, first_look=1.0, now=NOW + timedelta(minutes=2))
         assert sentinels.ended(job_id, 10 + job_id, Sample(0.0, 1.0), plan) == expected
 
 
