@@ -66,6 +66,11 @@ class EngineConf:
     window_margin_seconds: float = 0.25
 
     submit_tries_most: int = 6
+    #: Further keys that a document may get because the one before may be bound to a refusal of its account.
+    new_keys_most: int = 3
+    #: Documents in a row, with no acceptance between, that are refused in words that are not the service's: with the
+    #: last of them it is the account's trouble and no longer the documents'.
+    strange_documents_most: int = 3
     backoff_first_seconds: float = 1.0
     backoff_most_seconds: float = 60.0
     #: Transport failures in a row that hold an account as unreachable, and the pace of its probes.
@@ -91,7 +96,7 @@ class EngineConf:
 
     poll_growth: float = 1.6
     #: Two status reads of one job are never closer, however short its kind; an answer itself takes about as long.
-    poll_step_least_seconds: float = 0.05
+    poll_step_least_seconds: float = 0.1
     #: Where webhooks prove reliable, the first read waits so many times the slowest that is expected, and this longer.
     woken_patience: float = 1.5
     woken_patience_seconds: float = 1.0

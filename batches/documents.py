@@ -106,9 +106,54 @@ class History:
         return [str(words) for words in results[0].get("warnings", ())] if results else []
 
     @property
+    def waits(self) -> str:
+        """Why it is where it is and what comes next, where its state alone does not say it; empty otherwise."""
+        return waits(self.job, [row.submission for row in self.submissions])
+
+    @property
     def is_at_rest(self) -> bool:
         """Nothing moves any more by itself."""
         return self.job.state not in ACTIVE_STATES
+
+
+def waits(job: Job, submissions: Sequence[Submission]) -> str:
+    """Why a job waits and until when, in one or two sentences, from what is recorded; `submissions` newest first."""
+    latest = submissions[0] if submissions else None
+    is_held, due = job.account.health == AccountHealth.HELD, wording.clock(job.due_at)
+    if job.state == JobState.PENDING:
+        return " ".join(part for part in (_earlier(job, submissions), _next_send(job, latest, is_held=is_held)) if part)
+    if latest is None:
+        return ""
+    if job.state == JobState.SUBMITTING and job.lease_owner is None and latest.in_doubt:
+        since = "once its account goes on" if is_held else f"from {due} on"
+        return f"No clear answer came, so it may have arrived. It is sent again with the same key {since}."
+    if job.state == JobState.ACCEPTED and latest.failed_at is not None:
+        return f"The provider says it failed and was not billed; it is read once more at {due} before it is sent again."
+    if job.state == JobState.RENDERED and job.due_at > job.state_changed_at:
+        return f"The finished file could not be fetched yet; the next try is at {due}."
+    return ""
+
+
+def _earlier(job: Job, submissions: Sequence[Submission]) -> str:
+    """What came of the tries before, of a job that waits."""
+    failed = sum(submission.outcome == SubmissionOutcome.RENDER_FAILED for submission in submissions)
+    if failed:
+        times = {1: "once", 2: "twice"}.get(failed, f"{failed} times")
+        said = job.failure_words.strip().removesuffix(".")
+        if job.failure_code and job.failure_code not in said:
+            said = f"{said}, {job.failure_code}" if said else job.failure_code
+        return f"Failed {times} at the provider, not billed{f' ({said})' if said else ''}."
+    return "The try before came to nothing." if submissions else ""
+
+
+def _next_send(job: Job, latest: Submission | None, *, is_held: bool) -> str:
+    if job.lead_batch is None:
+        return "It is not sent: no batch needs it any more."
+    if job.lead_batch.paused_at is not None:
+        return "It is not sent while its batch is paused."
+    if is_held:  # told beside it, with what ends that
+        return ""
+    return f"It will be sent again in its turn, from {wording.clock(job.due_at)} on." if latest else ""
 
 
 def history(document: Document, *, number: int | None) -> History | None:
@@ -117,7 +162,7 @@ def history(document: Document, *, number: int | None) -> History | None:
     rows = [
         VersionRow(version, version.job, getattr(version, "artifact", None), version.is_maybe_sent)
         for version in document.versions.annotate(is_maybe_sent=Exists(in_doubt))
-        .select_related("job__account", "artifact", "created_by")
+        .select_related("job__account", "job__lead_batch", "artifact", "created_by")
         .defer("input_inline", *(f"job__account__{name}" for name in selectors.ACCOUNT_SECRETS))
         .order_by("-number")[:VERSIONS_SHOWN]
     ]

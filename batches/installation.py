@@ -10,7 +10,7 @@ import fcntl
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,12 @@ class AccountPlan:
     limits: Mapping[str, Any]
     said: frozenset[str]
 
+    def paced_at_first(self, seconds: float) -> AccountPlan:
+        """With this pace for an account that is yet to be made, unless the environment names one."""
+        if "submit_interval_ms" in self.said:
+            return self
+        return replace(self, limits={**self.limits, "submit_interval_ms": _interval_ms(seconds)})
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -130,7 +136,7 @@ def ensure_store(store: ArtifactStore) -> None:
 def plan_account(settings: Any) -> AccountPlan:
     """The sandbox's account when neither address nor key of RelayPDF is set, else the account `relaypdf`."""
     limits = {
-        "submit_interval_ms": max(1, round(settings.RELAYPDF_SUBMIT_INTERVAL * 1000)),
+        "submit_interval_ms": _interval_ms(settings.RELAYPDF_SUBMIT_INTERVAL),
         "max_in_flight": settings.RELAYPDF_MAX_IN_FLIGHT,
         "deadline_seconds": max(DEADLINE_SECONDS_LEAST, math.ceil(settings.RELAYPDF_DEADLINE)),
         "poll_initial_ms": max(POLL_INITIAL_MS_LEAST, round(settings.RELAYPDF_POLL_INITIAL * 1000)),
@@ -166,6 +172,10 @@ def plan_account(settings: Any) -> AccountPlan:
         limits,
         frozenset(said | {"api_key"}),
     )
+
+
+def _interval_ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
 
 
 def ensure_workspace(*, now: datetime) -> Workspace:

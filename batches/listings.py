@@ -83,6 +83,14 @@ class ItemRow:
         return wording.JOB_BADGES[self.state]
 
     @property
+    def reason(self) -> str:
+        """Why it failed, or why it waits once more after a render that failed."""
+        if self.group == Group.FAILED:
+            return self.failure_words
+        is_waiting = self.state == JobState.PENDING and self.group != Group.CANCELLED
+        return f"Not rendered so far: {self.failure_words}" if is_waiting and self.failure_words else ""
+
+    @property
     def has_file(self) -> bool:
         return self.byte_count is not None
 
@@ -206,10 +214,16 @@ def _item_row(values: tuple[Any, ...]) -> ItemRow:
 class BatchRow:
     batch: Batch
     progress: selectors.Progress
+    starter: str = ""
 
     @property
     def badge(self) -> Badge:
         return wording.BATCH_BADGES[self.progress.state]
+
+    @property
+    def second_badge(self) -> Badge | None:
+        is_paused, is_cancelled = self.batch.paused_at is not None, self.batch.cancelled_at is not None
+        return wording.second_badge(self.progress.state, is_paused=is_paused, is_cancelled=is_cancelled)
 
     @property
     def key(self) -> str:
@@ -218,7 +232,7 @@ class BatchRow:
     @property
     def revision(self) -> str:
         counts = self.progress.counts
-        return digest(self.progress.state, counts.as_dict(), self.progress.attention_count)
+        return digest(self.progress.state, self.second_badge, counts.as_dict(), self.progress.attention_count)
 
 
 #: Views of the batch list by their word in the address.
@@ -251,11 +265,10 @@ def batches_page(
     has_more, found = len(found) > limit, found[:limit]
     if backwards:
         found.reverse()
-    progress = selectors.progress_of(found)
     has_newer = has_more if backwards else older_than is not None
     has_older = True if backwards else has_more
     return Page(
-        [BatchRow(batch, progress[batch.pk]) for batch in found],
+        _batch_rows(found),
         before=_cursor_of(found[0]) if found and has_newer else None,
         after=_cursor_of(found[-1]) if found and has_older else None,
     )
@@ -264,8 +277,12 @@ def batches_page(
 def batch_rows(user: selectors.Person, public_ids: Iterable[str]) -> list[BatchRow]:
     """These batches as they are now, as far as the user may see them."""
     found = list(selectors.visible_batches(user).select_related("created_by").filter(public_id__in=list(public_ids)))
-    progress = selectors.progress_of(found)
-    return [BatchRow(batch, progress[batch.pk]) for batch in found]
+    return _batch_rows(found)
+
+
+def _batch_rows(found: Sequence[Batch]) -> list[BatchRow]:
+    progress, starters = selectors.progress_of(found), selectors.starters(found)
+    return [BatchRow(batch, progress[batch.pk], starters.get(batch.pk, "")) for batch in found]
 
 
 def _viewed(batches: QuerySet[Batch], view: str) -> QuerySet[Batch]:

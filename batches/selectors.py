@@ -21,6 +21,7 @@ from django.db.models import (
     Count,
     Exists,
     ExpressionWrapper,
+    Min,
     OuterRef,
     Q,
     QuerySet,
@@ -33,6 +34,7 @@ from batches.models import (
     FAILED_STATES,
     IN_FLIGHT_STATES,
     AccountHealth,
+    AuditEntry,
     Batch,
     BatchItem,
     Job,
@@ -86,7 +88,8 @@ class Progress:
     """All that is derived for one batch.
 
     `in_progress_states` splits the counter in_progress by job state; `attention_count` are failed items that nobody
-    dismissed. `repeat_count` are those being submitted that nobody sends just now: they wait to be sent again.
+    dismissed. `repeat_count` are those being submitted that nobody sends just now: they wait to be sent again, from
+    `repeat_at` on. `unneeded_count` are waiting ones that no batch needs any more: they end without being sent again.
     """
 
     state: BatchState = BatchState.COMPLETE
@@ -94,6 +97,13 @@ class Progress:
     in_progress_states: Mapping[str, int] = field(default_factory=dict)
     attention_count: int = 0
     repeat_count: int = 0
+    repeat_at: datetime | None = None
+    unneeded_count: int = 0
+
+    @property
+    def waiting_count(self) -> int:
+        """Those in progress that wait for their turn."""
+        return self.in_progress_states.get(JobState.PENDING, 0) - self.unneeded_count
 
     @property
     def needs_attention(self) -> bool:
@@ -148,16 +158,19 @@ def progress_of(batches: Iterable[Batch]) -> dict[int, Progress]:
     dismissed = ExpressionWrapper(Q(dismissed_at__isnull=False), output_field=BooleanField())
     rests = Q(version__job__state=JobState.SUBMITTING, version__job__lease_owner__isnull=True)
     repeats = ExpressionWrapper(rests, output_field=BooleanField())
+    leaderless = Q(version__job__state=JobState.PENDING, version__job__lead_batch__isnull=True)
+    unneeded = ExpressionWrapper(leaderless, output_field=BooleanField())
     rows = (
-        items.annotate(is_dismissed=dismissed, is_repeat=repeats)
+        items.annotate(is_dismissed=dismissed, is_repeat=repeats, is_unneeded=unneeded)
         .order_by()
-        .values_list("batch_id", "group", "version__job__state", "is_dismissed", "is_repeat")
-        .annotate(count=Count("pk"))
+        .values_list("batch_id", "group", "version__job__state", "is_dismissed", "is_repeat", "is_unneeded")
+        .annotate(count=Count("pk"), repeat_at=Min("version__job__due_at", filter=rests))
     )
     groups: dict[int, dict[str, int]] = {key: dict.fromkeys(Group.values, 0) for key in by_key}
     moving: dict[int, dict[str, int]] = {key: {} for key in by_key}
-    attention, repeat = dict.fromkeys(by_key, 0), dict.fromkeys(by_key, 0)
-    for key, group, state, is_dismissed, is_repeat, count in rows:
+    attention, repeat, given_up = dict.fromkeys(by_key, 0), dict.fromkeys(by_key, 0), dict.fromkeys(by_key, 0)
+    repeat_at: dict[int, datetime] = {}
+    for key, group, state, is_dismissed, is_repeat, is_unneeded, count, first_at in rows:
         groups[key][group] += count
         if group == Group.IN_PROGRESS:
             moving[key][state] = moving[key].get(state, 0) + count
@@ -165,11 +178,16 @@ def progress_of(batches: Iterable[Batch]) -> dict[int, Progress]:
             attention[key] += count
         if group == Group.IN_PROGRESS and is_repeat:
             repeat[key] += count
+            repeat_at[key] = min(first_at, repeat_at.get(key, first_at))
+        if group == Group.IN_PROGRESS and is_unneeded:
+            given_up[key] += count
     answer = {}
     for key, batch in by_key.items():
         counts = Counts(**groups[key])
         state = batch_state(counts, is_paused=batch.paused_at is not None)
-        answer[key] = Progress(state, counts, moving[key], attention[key], repeat[key])
+        answer[key] = Progress(
+            state, counts, moving[key], attention[key], repeat[key], repeat_at.get(key), given_up[key]
+        )
     return answer
 
 
@@ -312,8 +330,30 @@ def held_accounts(batch: Batch, progress: Progress) -> list[ProviderAccount]:
 
 def waits_until(batch: Batch, progress: Progress, *, now: datetime) -> datetime | None:
     """Until when the provider asked that nothing new be sent, while something of this batch waits for its turn."""
-    waiting = progress.in_progress_states.get(JobState.PENDING)
-    return asked_to_wait_until(batch.account, now=now) if waiting else None
+    return asked_to_wait_until(batch.account, now=now) if progress.waiting_count else None
+
+
+def cancel_reason(batch: Batch) -> str:
+    """Why somebody cancelled it, as the audit log has it; empty where nobody did."""
+    if batch.cancelled_at is None:
+        return ""
+    # The verb writes both in one transaction with one time, by which the log is indexed.
+    entries = AuditEntry.objects.filter(
+        at=batch.cancelled_at, action="cancel_batch", subject=f"batch {batch.public_id}"
+    )
+    return entries.values_list("reason", flat=True).first() or ""
+
+
+def starters(batches: Iterable[Batch]) -> dict[int, str]:
+    """Who started each batch by primary key: the user, else whom the audit log names, such as `root (command line)`."""
+    known = {batch.pk: batch.created_by.get_username() for batch in batches if batch.created_by}
+    by_subject = {f"batch {batch.public_id}": batch for batch in batches if batch.pk not in known}
+    if not by_subject:
+        return known
+    entries = AuditEntry.objects.filter(
+        at__in={batch.created_at for batch in by_subject.values()}, action="start_batch", subject__in=by_subject
+    )
+    return known | {by_subject[subject].pk: words for subject, words in entries.values_list("subject", "actor_words")}
 
 
 def asked_to_wait_until(account: ProviderAccount, *, now: datetime) -> datetime | None:

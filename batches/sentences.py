@@ -9,21 +9,30 @@ from decimal import Decimal
 
 from batches import wording
 from batches.models import ACTIVE_STATES, Batch, JobState, ProviderAccount
+from batches.models.accounts import sound_limit, sound_windows
 from batches.selectors import Progress
 from batches.wording import BatchState
 
 
 def status_sentence(
-    batch: Batch, progress: Progress, held: Sequence[ProviderAccount] = (), *, waits_until: datetime | None = None
+    batch: Batch,
+    progress: Progress,
+    held: Sequence[ProviderAccount] = (),
+    *,
+    waits_until: datetime | None = None,
+    cancelled_because: str = "",
 ) -> str:
     """One sentence on what a batch does and, where that differs, one on what it needs.
 
-    `waits_until`: the provider asked that nothing new be sent before.
+    `waits_until`: the provider asked that nothing new be sent before. `cancelled_because`: a person's words.
     """
     counts = progress.counts
-    if progress.state == BatchState.RUNNING:
+    cancelled = _with_reason("Cancelled", cancelled_because)
+    if batch.cancelled_at is not None and progress.state in (BatchState.RUNNING, BatchState.HELD):
+        sentence = _cancelled(progress, cancelled)
+    elif progress.state == BatchState.RUNNING:
         sentence = _running(batch, progress, held)
-        if waits_until is not None and not held and progress.in_progress_states.get(JobState.PENDING):
+        if waits_until is not None and not held and progress.waiting_count:
             sentence += f" Waiting for the service until {waits_until:%H:%M:%S} UTC: it asked for a pause."
     elif progress.state == BatchState.PAUSED:
         sentence = f"Paused: {_wait(counts.held)} and nothing new is sent."
@@ -34,22 +43,26 @@ def status_sentence(
             f"All {wording.documents(counts.total)} are saved." if counts.total != 1 else "The document is saved."
         )
     elif progress.state == BatchState.CANCELLED:
-        sentence = f"Cancelled; {counts.saved:,} of {wording.documents(counts.total)} had been saved."
+        sentence = f"{cancelled}; {counts.saved:,} of {wording.documents(counts.total)} had been saved."
     elif progress.state == BatchState.FAILED:
         sentence = f"Ended: none of {wording.documents(counts.total)} was saved."
     elif progress.attention_count == counts.failed:
         sentence = f"Ended: {counts.saved:,} of {wording.documents(counts.total)} are saved."
     else:
         sentence = f"Ended: {counts.saved:,} of {wording.documents(counts.total)} are saved, {counts.failed:,} failed."
+    if cancelled_because and progress.state in (BatchState.PARTIALLY_COMPLETE, BatchState.FAILED):
+        sentence += f" It was cancelled because: {wording.sentence(cancelled_because)}"
     return " ".join(part for part in (sentence, _why_paused(batch, progress), attention_sentence(progress)) if part)
 
 
 def _why_paused(batch: Batch, progress: Progress) -> str:
-    """Why nothing new is sent, while something waits for it; nothing where nobody said why."""
-    if batch.paused_at is None or not progress.counts.held:
+    """Why nothing new is sent, where the sentence before does not say it, and what ends that."""
+    if batch.paused_at is None or progress.state in wording.ENDED_STATES:
         return ""
-    because = f"It was paused because: {wording.sentence(batch.pause_reason)} " if batch.pause_reason else ""
-    return f"{because}When it may go on, resume it with: {wording.resume_command(batch.public_id)}."
+    is_said = progress.state == BatchState.RUNNING or not batch.pause_reason
+    because = "" if is_said else f"It was paused because: {wording.sentence(batch.pause_reason)} "
+    how = wording.resume_command(batch.public_id)
+    return f"{because}When it may go on, resume it in the project folder with: {how}."
 
 
 def held_account(account: ProviderAccount) -> str:
@@ -66,17 +79,17 @@ def attention_sentence(progress: Progress) -> str:
 
 def breakdown(progress: Progress) -> str:
     """What the counter in progress is made of: `463 waiting, 4 rendering, 2 fetching`."""
-    states = progress.in_progress_states
+    numbers = {**progress.in_progress_states, JobState.PENDING: progress.waiting_count}
     parts = [
-        f"{states[state]:,} {wording.JOB_BADGES[state].label.lower()}" for state in ACTIVE_STATES if states.get(state)
+        f"{numbers[state]:,} {wording.JOB_BADGES[state].label.lower()}" for state in ACTIVE_STATES if numbers.get(state)
     ]
+    parts += [f"{progress.unneeded_count:,} not sent again"] if progress.unneeded_count else []
     return ", ".join(parts)
 
 
 def sending_estimate(batch: Batch, progress: Progress) -> str:
     """How long sending the rest takes at the account's pace, or nothing where it is nearly done."""
-    waiting = progress.in_progress_states.get(JobState.PENDING, 0)
-    seconds = pace_seconds(batch.account, waiting)
+    seconds = pace_seconds(batch.account, progress.waiting_count)
     if progress.state != BatchState.RUNNING or seconds < 15:
         return ""
     return f"Sending the rest takes {wording.duration(seconds)} at this account's pace."
@@ -99,28 +112,70 @@ def text_alternative(progress: Progress) -> str:
 
 def _running(batch: Batch, progress: Progress, held: Sequence[ProviderAccount]) -> str:
     states = progress.in_progress_states
-    waiting = states.get(JobState.PENDING, 0)
+    waiting = progress.waiting_count
     sending = states.get(JobState.SUBMITTING, 0) - progress.repeat_count
     at_provider = sending + states.get(JobState.ACCEPTED, 0)
     fetched = states.get(JobState.RENDERED, 0)
-    parts = [f"{at_provider:,} at the provider"] if at_provider else []
+    is_paused = batch.paused_at is not None
+    still = "still " if is_paused else ""
+    parts = [f"{at_provider:,} {still}at the provider"] if at_provider else []
     parts += [f"{fetched:,} being fetched"] if fetched else []
     turn = f"for {'its' if waiting == 1 else 'their'} turn"
     at_pace = wording.pace(interval_ms(batch.account))
     said = []
     if held and (waiting or states.get(JobState.SUBMITTING) or progress.counts.held):
         said.append(f"Nothing new is sent {_while_held(held)}; nothing is lost.")
-    if parts:
-        parts += [f"{waiting:,} waiting {turn} at {at_pace}"] if waiting else []
+    parts += [f"{waiting:,} waiting {turn} at {at_pace}"] if waiting and (parts or is_paused) else []
+    if is_paused:
+        said.append(
+            f"{'; '.join([_with_reason('Paused', batch.pause_reason), *([', '.join(parts)] if parts else [])])}."
+        )
+    elif parts:
         said.append(f"{_doing(states, sending)}: {', '.join(parts)}.")
     elif waiting:
         said.append(f"Waiting {turn}: {wording.documents(waiting)}, {at_pace}.")
-    if progress.repeat_count:
-        are = "is" if progress.repeat_count == 1 else "are"
-        said.append(f"{wording.documents(progress.repeat_count)} {are} sent again when the service answers.")
+    said += [_repeats(progress)] if progress.repeat_count else []
     if progress.counts.held:
         said.append(f"{progress.counts.held:,} held.")
     return " ".join(said)
+
+
+def _cancelled(progress: Progress, cancelled: str) -> str:
+    """Of a batch that somebody cancelled and of which something still moves; `cancelled` says so, with the reason."""
+    states, waiting, unneeded = progress.in_progress_states, progress.waiting_count, progress.unneeded_count
+    sending = states.get(JobState.SUBMITTING, 0) - progress.repeat_count
+    at_provider = sending + states.get(JobState.ACCEPTED, 0) + states.get(JobState.RENDERED, 0)
+    said = [f"{cancelled}; {at_provider:,} {_are(at_provider)} still at the provider and will be saved."]
+    if not at_provider:
+        said = [f"{cancelled}; nothing new of it is sent."]
+    if unneeded:
+        said.append(f"{unneeded:,} could not be rendered and {_are(unneeded)} not sent again.")
+    if waiting:
+        said.append(f"{waiting:,} {_are(waiting)} sent all the same, for another batch.")
+    said += [_repeats(progress)] if progress.repeat_count else []
+    if progress.counts.held:
+        said.append(f"{progress.counts.held:,} held.")
+    return " ".join(said)
+
+
+def _repeats(progress: Progress) -> str:
+    """Of those whose submission may have arrived and was not answered clearly."""
+    count = progress.repeat_count
+    since = f" from {wording.clock(progress.repeat_at)} on" if progress.repeat_at else ""
+    it = "it" if count == 1 else "they"
+    return (
+        f"No clear answer came for {wording.documents(count)}; {it} {_are(count)} sent again with the same key{since}."
+    )
+
+
+def _with_reason(word: str, reason: str) -> str:
+    """`Paused because: month end`, without a full stop, so that more may follow."""
+    reason = reason.strip()
+    return f"{word} because: {reason.removesuffix('.')}" if reason else word
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _while_held(held: Sequence[ProviderAccount]) -> str:
@@ -157,16 +212,16 @@ def estimate(account: ProviderAccount, renders: int) -> Estimate:
 
 def pace_seconds(account: ProviderAccount, count: int) -> float:
     """Seconds that an account needs to send this many documents; its slowest limit decides."""
-    after_the_first = max(0, count - account.submit_burst)
-    limits = [after_the_first * account.submit_interval_ms / 1000]
-    limits += [max(0, count - most) / most * seconds for most, seconds in account.submit_windows]
+    after_the_first = max(0, count - sound_limit(account, "submit_burst"))
+    limits = [after_the_first * sound_limit(account, "submit_interval_ms") / 1000]
+    limits += [max(0, count - most) / most * seconds for most, seconds in sound_windows(account.submit_windows)]
     return max(limits)
 
 
 def interval_ms(account: ProviderAccount) -> float:
     """Milliseconds between two documents in the long run; the account's slowest limit decides."""
-    windows = [float(seconds * 1000 / most) for most, seconds in account.submit_windows]
-    return max([float(account.submit_interval_ms), *windows])
+    windows = [float(seconds * 1000 / most) for most, seconds in sound_windows(account.submit_windows)]
+    return max([float(sound_limit(account, "submit_interval_ms")), *windows])
 
 
 def _money(amount: Decimal) -> str:

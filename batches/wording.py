@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
+from django.conf import settings
 from django.db import models
 
 from batches.models import FailureClass, HoldReason, JobState, Verb
@@ -56,7 +58,7 @@ GROUP_BADGES: Mapping[str, Badge] = {
 }
 
 JOB_BADGES: Mapping[str, Badge] = {
-    JobState.PENDING: Badge("Waiting", "waiting", "Not sent yet; it waits for its turn."),
+    JobState.PENDING: Badge("Waiting", "waiting", "It waits for its turn to be sent."),
     JobState.SUBMITTING: Badge("Submitting", "moving", "Being handed to the provider."),
     JobState.ACCEPTED: Badge("Rendering", "moving", "The provider accepted it and works on it."),
     JobState.RENDERED: Badge("Fetching", "moving", "Finished at the provider; we fetch and check the file."),
@@ -84,6 +86,17 @@ BATCH_BADGES: Mapping[str, Badge] = {
 
 FINAL_BADGE = Badge("Final", "stopped", "It was handed out: a new version needs a right of its own.")
 STALE_BADGE = Badge("Stale", "held", "Other content was offered for it since, and not taken.")
+
+
+def second_badge(state: str, *, is_paused: bool, is_cancelled: bool) -> Badge | None:
+    """What else is so of a batch that has not ended: its state says what moves, this that nothing new is sent."""
+    if state in ENDED_STATES or state == BatchState.PAUSED:
+        return None
+    if is_cancelled:
+        meaning = "What was not sent is given up; what the provider has is still saved."
+        return Badge("Cancelled", "stopped", meaning)
+    return BATCH_BADGES[BatchState.PAUSED] if is_paused else None
+
 
 #: Uploading equal content attaches to the failed version and sends nothing (`manifests/planning.py`).
 _RENDER_AGAIN = (
@@ -321,13 +334,18 @@ HOLD_WHAT_TO_DO: Mapping[str, str] = {
 
 def resume_command(public_id: str) -> str:
     """What a person types to let a paused batch go on."""
-    return f"manage.py batch {public_id} --resume"
+    return f"{settings.COMMAND_LINE} batch {public_id} --resume"
 
 
 def sentence(text: str) -> str:
     """`text` with a full stop where it ends without one, so that what follows does not run into it."""
     text = text.strip()
     return text if not text or text[-1] in ".!?…" else f"{text}."
+
+
+def clock(instant: datetime) -> str:
+    """`09:12:41 UTC`, of an instant of these hours."""
+    return f"{instant.astimezone(UTC):%H:%M:%S} UTC"
 
 
 def documents(count: int) -> str:

@@ -23,7 +23,7 @@ _counter = Counter(Path(FOLDER))
 
 def _count(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
     if not str(sql).lstrip().upper().startswith(NOT_COUNTED):
-        _counter.add(len(params) if many and isinstance(params, list | tuple) else 1)
+        _counter.add(1)  # one prepared statement with many rows (SQLite's way of an insert of many) is one
     return execute(sql, params, many, context)
 
 

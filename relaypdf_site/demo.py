@@ -26,7 +26,8 @@ from relaypdf_site import environment
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 EXAMPLES = "examples"
-PACE_SECONDS = "0.2"
+#: Of the account that the first start makes; afterwards the pace is what a person set.
+FIRST_PACE = ("--first-interval", "0.2")
 WORKERS = "2"
 #: Where `up` serves its pages, unless another program has the port.
 PREFERRED_PORT = 8000
@@ -74,7 +75,6 @@ def _environment(folder: Path) -> dict[str, str]:
         remembered.write_text(str(_free_port()), "ascii")
     return environment.without_ours(os.environ) | {
         "DATA_DIR": str(folder),
-        "RELAYPDF_SUBMIT_INTERVAL": PACE_SECONDS,
         "CLUSTER_WORKERS": WORKERS,
         "SANDBOX_PORT": remembered.read_text("ascii"),
         "LOG_LEVEL": "WARNING",
@@ -83,7 +83,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _demo(folder: Path, env: Mapping[str, str]) -> int:
-    _manage(env, "bootstrap")
+    _manage(env, "bootstrap", *FIRST_PACE)
     with _running_stack(folder, env):
         billed_before = _billed(env)
         submitted = subprocess.run(  # noqa: S603 - our own command
@@ -105,7 +105,7 @@ def _up(folder: Path, env: dict[str, str], port: int | None) -> NoReturn:
     """Become the stack in the foreground."""
     if port is None:
         port = PREFERRED_PORT if _is_free(PREFERRED_PORT) else 0
-    made = json.loads(_manage(env, "bootstrap", "--admin", FIRST_USER, "--json"))["admin"]
+    made = json.loads(_manage(env, "bootstrap", *FIRST_PACE, "--admin", FIRST_USER, "--json"))["admin"]
     login = folder / "first-login.txt"
     if made["password"]:
         login.touch(mode=0o600)
@@ -114,6 +114,7 @@ def _up(folder: Path, env: dict[str, str], port: int | None) -> NoReturn:
     sys.stdout.write(
         f"Sign in as {user} with {password or 'your password'}; the address follows when all is up.\n"
         f"Data, the log-in and PDFs are in {_shown(folder)}. Ctrl-C stops everything.\n"
+        f"The account is called sandbox; the sandbox is at http://127.0.0.1:{env['SANDBOX_PORT']}\n"
         f"For commands beside it, in another shell: export DATA_DIR={_shown(folder)}\n\n"
     )
     sys.stdout.flush()

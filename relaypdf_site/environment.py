@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shlex
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -138,6 +140,19 @@ def http_url(name: str) -> str:
     if parts.username or parts.password:
         raise ImproperlyConfigured(f"{name} must not hold a user name or password.")
     return value
+
+
+def command_line(base: Path, data_dir: Path) -> str:
+    """What runs one of our commands in a shell in the project folder, as far as it is known: interpreter and DATA_DIR.
+
+    A DATA_DIR elsewhere is not told: pages show this to people who may not know the machine, and whoever runs such an
+    installation has set its environment.
+    """
+    python = Path(sys.prefix) / "bin" / "python"
+    words = [shlex.quote(str(python.relative_to(base))) if python.is_relative_to(base) else "python", "manage.py"]
+    if data_dir.is_relative_to(base) and data_dir != base / "var":
+        words.insert(0, f"DATA_DIR={shlex.quote(str(data_dir.relative_to(base)))}")
+    return " ".join(words)
 
 
 def data_dir(base: Path) -> Path:

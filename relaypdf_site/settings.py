@@ -125,6 +125,8 @@ RELAYPDF_KEY_RETENTION = env.number("RELAYPDF_KEY_RETENTION", 3600, least=0, mos
 # Where the sandbox that comes with the installation listens on 127.0.0.1.
 SANDBOX_PORT = env.whole("SANDBOX_PORT", 8787, least=1, most=65535)
 # What the environment says out loud overrules, at `bootstrap`, what the account's row says; defaults do not.
+# What a person types before a command of ours, in the project folder; pages and messages say it.
+COMMAND_LINE = env.command_line(BASE_DIR, DATA_DIR)
 GIVEN = env.given(
     "RELAYPDF_SUBMIT_INTERVAL",
     "RELAYPDF_MAX_IN_FLIGHT",

@@ -22,6 +22,7 @@ from batches.models import (
     ApiToken,
     AuditEntry,
     Batch,
+    Document,
     Duration,
     Exchange,
     Job,
@@ -262,3 +263,44 @@ def test_an_alert_is_not_closed_by_somebody_who_may_only_look(rows: Job, client:
     client.post(address(Alert, "changelist"), {"action": "close", "_selected_action": [alert.pk]})
     alert.refresh_from_db()
     assert alert.closed_at is None
+
+
+@pytest.mark.parametrize("model", [Job, JobEvent, Submission, Exchange, Duration], ids=lambda model: model.__name__)
+def test_lists_of_what_hangs_on_a_document_name_it(model: Any, rows: Job, admin_client: Client) -> None:
+    Document.objects.filter(pk=rows.version.document_id).update(business_id="INV-2026-7")
+    page = admin_client.get(address(model, "changelist")).text
+    assert "INV-2026-7" in page.split('id="result_list"')[1]
+
+
+def test_the_list_of_jobs_shows_document_version_state_batch_account_and_change(
+    batch: Batch, admin_client: Client
+) -> None:
+    make_job(batch=batch, business_id="INV-1")
+    table = admin_client.get(address(Job, "changelist")).text.split('id="result_list"')[1]
+    for shown in ("INV-1", "Waiting", batch.name, batch.account.name, "State changed at"):
+        assert shown in table
+
+
+def test_a_held_account_is_resumed_by_a_button_on_its_page(batch: Batch, admin_client: Client) -> None:
+    account, button = batch.account, 'value="Resume: let waiting documents go on"'
+    page = address(ProviderAccount, "change", account.pk)
+    assert button not in admin_client.get(page).text
+    ProviderAccount.objects.update(health="held", hold_reason="person", held_at=NOW, hold_words="month end")
+    assert button in admin_client.get(page).text
+    resume = reverse("admin:batches_provideraccount_resume", args=[account.pk])
+    assert admin_client.get(resume).status_code == 405
+    assert admin_client.post(resume, follow=True).redirect_chain == [(page, 302)]
+    assert ProviderAccount.objects.only("health").get().health == "open"
+    assert AuditEntry.objects.get().action == "resume_account"
+    assert admin_client.post(reverse("admin:batches_provideraccount_resume", args=[999_999])).status_code == 404
+
+
+def test_who_may_only_look_at_an_account_cannot_resume_it(batch: Batch) -> None:
+    looks = User.objects.create_user("nadia", is_staff=True)
+    looks.user_permissions.add(Permission.objects.get(codename="view_provideraccount"))
+    ProviderAccount.objects.update(health="held", hold_reason="person", held_at=NOW, hold_words="month end")
+    client = Client()
+    client.force_login(looks)
+    assert "Resume: let" not in client.get(address(ProviderAccount, "change", batch.account.pk)).text
+    assert client.post(reverse("admin:batches_provideraccount_resume", args=[batch.account.pk])).status_code == 403
+    assert ProviderAccount.objects.only("health").get().health == "held"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -50,6 +51,19 @@ def left_over(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def set_pace(folder: Path, interval_ms: int) -> int:
+    """Set the account's pace as README says; milliseconds that it was."""
+    env = without_ours(os.environ) | {"DATA_DIR": str(folder)}
+
+    def account(*arguments: str) -> str:
+        command = [sys.executable, "manage.py", "account", "sandbox", *arguments]
+        return subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, text=True, check=True).stdout
+
+    before = json.loads(account("--json"))["submit_interval_ms"]
+    account("--set", f"submit_interval_ms={interval_ms}")
+    return int(before)
+
+
 def test_the_demo_saves_twelve_documents_and_a_second_run_sends_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     first = demo("demo", folder, **REAL_LIFE)
@@ -74,7 +88,7 @@ def test_the_demo_saves_twelve_documents_and_a_second_run_sends_nothing(tmp_path
 
 def test_up_prints_an_address_and_a_login_and_stops_cleanly(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    said = []
+    said, paces = [], []
     for _ in range(2):
         running = demo("up", folder, "--port", "0", **REAL_LIFE)
         assert running.stdout is not None
@@ -88,6 +102,8 @@ def test_up_prints_an_address_and_a_login_and_stops_cleanly(tmp_path: Path) -> N
         running.communicate(timeout=STOP_SECONDS)
         assert running.returncode == 0
         assert not left_over(folder)
+        paces.append(set_pace(folder, 300))
+    assert paces == [200, 300], "what a person set stays at the next start"
     assert said[0].startswith("Sign in as admin with ")
     assert said[0] == said[1], "the first log-in is still known at the second start"
     login = folder / "first-login.txt"

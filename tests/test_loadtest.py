@@ -160,7 +160,17 @@ def test_a_held_account_is_refused_with_its_reason(now: Any) -> None:
     assert "sandbox is held: The key was refused." in err
 
 
-@pytest.mark.parametrize("option", ["--steps=4,2", "--steps=0,1", "--steps=a", "--seconds-per-step=0", "--documents=0"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--steps=4,2",
+        "--steps=0,1",
+        "--steps=a",
+        "--steps=1,99999999999",
+        "--seconds-per-step=0",
+        "--documents=0",
+    ],
+)
 def test_what_makes_no_sense_gets_a_sentence(option: str) -> None:
     done = subprocess.run(
         [sys.executable, "manage.py", "loadtest", option], cwd=REPOSITORY, capture_output=True, text=True

@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import AnonymousUser, User
 
 from batches import selectors
+from batches.engine import audit, running
 from batches.models import AccountHealth, Batch, BatchItem, Job, JobState, Membership, ProviderAccount, Workspace
 from batches.selectors import Counts
 from batches.wording import BatchState
@@ -166,11 +167,47 @@ def test_in_progress_is_split_by_what_the_jobs_do(batch: Batch) -> None:
 
 
 def test_what_is_submitted_and_nobody_sends_just_now_waits_to_be_sent_again(batch: Batch) -> None:
-    make_job(batch=batch, state=JobState.SUBMITTING)
+    later = NOW + timedelta(minutes=1)
+    make_job(batch=batch, state=JobState.SUBMITTING, due_at=later + timedelta(minutes=1))
+    make_job(batch=batch, state=JobState.SUBMITTING, due_at=later)
     make_job(batch=batch, state=JobState.SUBMITTING, lease_owner="a", lease_until=NOW)
     make_job(batch=batch)
     progress = selectors.progress(batch)
-    assert (progress.in_progress_states[JobState.SUBMITTING], progress.repeat_count) == (2, 1)
+    assert (progress.in_progress_states[JobState.SUBMITTING], progress.repeat_count) == (3, 2)
+    assert progress.repeat_at == later, "the first of them"
+
+
+def test_what_waits_and_is_needed_by_no_batch_any_more_is_not_waiting_for_its_turn(batch: Batch) -> None:
+    make_job(batch=batch, lead_batch=None)
+    make_job(batch=batch)
+    progress = selectors.progress(batch)
+    assert (progress.in_progress_states[JobState.PENDING], progress.unneeded_count, progress.waiting_count) == (2, 1, 1)
+
+
+def test_the_reason_of_a_cancellation_is_the_one_in_the_audit_log(batch: Batch) -> None:
+    other = make_batch(workspace=batch.workspace, account=batch.account)
+    by = audit.By(None, "root (command line)", "command line")
+    running.cancel(other.pk, reason="a test", by=by, now=NOW)
+    running.cancel(batch.pk, reason="wrong prices", by=by, now=NOW)
+    batch.refresh_from_db()
+    assert selectors.cancel_reason(batch) == "wrong prices"
+    assert selectors.cancel_reason(make_batch()) == ""
+
+
+def test_who_started_a_batch_is_its_user_or_whom_the_audit_log_names(workspace: Workspace) -> None:
+    okoye = User.objects.create_user("m.okoye")
+    by_user, by_command, by_nobody = make_batch(created_by=okoye), make_batch(workspace=workspace), make_batch()
+    audit.record(
+        "start_batch",
+        subject=f"batch {by_command.public_id}",
+        workspace=workspace,
+        actor=None,
+        actor_words="root (command line)",
+        from_where="command line",
+        now=NOW,
+    )
+    started = selectors.starters([by_user, by_command, by_nobody])
+    assert started == {by_user.pk: "m.okoye", by_command.pk: "root (command line)"}
 
 
 def test_the_json_of_a_batch_lists_every_item_in_manifest_order(batch: Batch) -> None:

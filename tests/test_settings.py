@@ -46,6 +46,22 @@ def settings_of(folder: Path, *names: str, **env: str) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.parametrize(
+    ("data_dir", "prefix", "command"),
+    [
+        ("/srv/batches/var", "/srv/batches/.venv", ".venv/bin/python manage.py"),
+        ("/srv/batches/var/demo", "/srv/batches/.venv", "DATA_DIR=var/demo .venv/bin/python manage.py"),
+        ("/srv/batches/my data", "/srv/batches/.venv", "DATA_DIR='my data' .venv/bin/python manage.py"),
+        ("/var/lib/elsewhere", "/usr", "python manage.py"),
+    ],
+)
+def test_a_command_is_said_as_it_is_typed_in_the_project_folder(
+    data_dir: str, prefix: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", prefix)
+    assert environment.command_line(Path("/srv/batches"), Path(data_dir)) == command
+
+
 def test_defaults_are_safe(tmp_path: Path) -> None:
     found = settings_of(
         tmp_path,

@@ -193,7 +193,7 @@ def test_the_status_sentence(
             {},
             (
                 "Paused: 2 documents wait and nothing new is sent. It was paused because: 5 failed, the limit is 5. "
-                "When it may go on, resume it with: manage.py batch bat_1 --resume."
+                f"When it may go on, resume it in the project folder with: {wording.resume_command('bat_1')}."
             ),
         ),
         (
@@ -201,14 +201,23 @@ def test_the_status_sentence(
             Counts(held=2, in_progress=1),
             {"accepted": 1},
             (
-                "Rendering: 1 at the provider. 2 held. It was paused because: 5 failed, the limit is 5. "
-                "When it may go on, resume it with: manage.py batch bat_1 --resume."
+                "Paused because: 5 failed, the limit is 5; 1 still at the provider. 2 held. "
+                f"When it may go on, resume it in the project folder with: {wording.resume_command('bat_1')}."
+            ),
+        ),
+        (
+            BatchState.RUNNING,
+            Counts(in_progress=29),
+            {"accepted": 27, "rendered": 2},
+            (
+                "Paused because: 5 failed, the limit is 5; 27 still at the provider, 2 being fetched. "
+                f"When it may go on, resume it in the project folder with: {wording.resume_command('bat_1')}."
             ),
         ),
         (BatchState.COMPLETE, Counts(saved=2), {}, "All 2 documents are saved."),
     ],
 )
-def test_a_paused_batch_says_why_while_something_waits(
+def test_a_paused_batch_says_so_and_why_until_it_has_ended(
     state: BatchState, counts: Counts, states: dict[str, int], sentence: str
 ) -> None:
     batch = batch_at()
@@ -224,21 +233,27 @@ def test_a_paused_batch_says_why_while_something_waits(
             15,
             True,
             (
-                "Nothing new is sent while Sandbox is held; nothing is lost. 15 documents are sent "
-                "again when the service answers."
+                "Nothing new is sent while Sandbox is held; nothing is lost. No clear answer came for 15 documents; "
+                "they are sent again with the same key from 09:00:00 UTC on."
             ),
         ),
         (
             {"submitting": 3, "accepted": 2},
             1,
             False,
-            "Rendering: 4 at the provider. 1 document is sent again when the service answers.",
+            (
+                "Rendering: 4 at the provider. No clear answer came for 1 document; it is sent again with the same key "
+                "from 09:00:00 UTC on."
+            ),
         ),
         (
             {"submitting": 1, "pending": 2},
             1,
             False,
-            "Waiting for their turn: 2 documents, one every 3 s. 1 document is sent again when the service answers.",
+            (
+                "Waiting for their turn: 2 documents, one every 3 s. No clear answer came for 1 document; it is sent "
+                "again with the same key from 09:00:00 UTC on."
+            ),
         ),
         ({"accepted": 2}, 0, True, "Rendering: 2 at the provider."),
     ],
@@ -247,8 +262,73 @@ def test_a_running_batch_tells_of_a_hold_and_of_what_is_sent_again(
     states: dict[str, int], repeats: int, held: bool, sentence: str
 ) -> None:
     batch = batch_at()
-    progress = Progress(BatchState.RUNNING, Counts(in_progress=sum(states.values())), states, repeat_count=repeats)
+    counts = Counts(in_progress=sum(states.values()))
+    progress = Progress(BatchState.RUNNING, counts, states, repeat_count=repeats, repeat_at=NOW)
     assert sentences.status_sentence(batch, progress, [batch.account] if held else []) == sentence
+
+
+@pytest.mark.parametrize(
+    ("progress", "sentence"),
+    [
+        (
+            Progress(BatchState.RUNNING, Counts(cancelled=3, in_progress=2), {"accepted": 1, "rendered": 1}),
+            "Cancelled because: wrong prices; 2 are still at the provider and will be saved.",
+        ),
+        (
+            Progress(BatchState.RUNNING, Counts(in_progress=2), {"accepted": 1, "pending": 1}, unneeded_count=1),
+            (
+                "Cancelled because: wrong prices; 1 is still at the provider and will be saved. "
+                "1 could not be rendered and is not sent again."
+            ),
+        ),
+        (
+            Progress(BatchState.RUNNING, Counts(in_progress=2), {"pending": 2}),
+            "Cancelled because: wrong prices; nothing new of it is sent. 2 are sent all the same, for another batch.",
+        ),
+        (
+            Progress(BatchState.HELD, Counts(held=1, saved=1)),
+            "Cancelled because: wrong prices; nothing new of it is sent. 1 held.",
+        ),
+        (
+            Progress(BatchState.CANCELLED, Counts(saved=1, cancelled=2)),
+            "Cancelled because: wrong prices; 1 of 3 documents had been saved.",
+        ),
+        (
+            Progress(BatchState.PARTIALLY_COMPLETE, Counts(saved=1, failed=1, cancelled=1)),
+            "Ended: 1 of 3 documents are saved, 1 failed. It was cancelled because: wrong prices.",
+        ),
+        (Progress(BatchState.COMPLETE, Counts(saved=2)), "All 2 documents are saved."),
+    ],
+)
+def test_a_cancelled_batch_says_so_and_why_and_what_still_becomes_of_it(progress: Progress, sentence: str) -> None:
+    batch = batch_at()
+    batch.cancelled_at = NOW
+    assert sentences.status_sentence(batch, progress, cancelled_because="wrong prices.") == sentence
+
+
+def test_what_nobody_needs_any_more_is_not_counted_as_waiting() -> None:
+    progress = Progress(BatchState.RUNNING, Counts(in_progress=9), {"pending": 8, "accepted": 1}, unneeded_count=8)
+    assert sentences.breakdown(progress) == "1 rendering, 8 not sent again"
+    assert sentences.sending_estimate(batch_at(), progress) == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "is_paused", "is_cancelled", "label"),
+    [
+        (BatchState.RUNNING, False, False, None),
+        (BatchState.RUNNING, True, False, "Paused"),
+        (BatchState.RUNNING, False, True, "Cancelled"),
+        (BatchState.HELD, True, False, "Paused"),
+        (BatchState.PAUSED, True, False, None),
+        (BatchState.COMPLETE, True, False, None),
+        (BatchState.CANCELLED, False, True, None),
+    ],
+)
+def test_a_second_badge_says_that_nothing_new_is_sent(
+    state: str, is_paused: bool, is_cancelled: bool, label: str | None
+) -> None:
+    badge = wording.second_badge(state, is_paused=is_paused, is_cancelled=is_cancelled)
+    assert (badge.label if badge else None) == label
 
 
 def test_the_sentence_tells_the_pace_of_the_slowest_limit() -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
-from django.urls import path, reverse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 
@@ -19,6 +21,8 @@ from batches.admin.kinds import Kept
 from batches.engine import deadlines, health, webhook_health
 from batches.models import HoldReason, LearnedDeadline, ProviderAccount
 from batches.views.access import record
+
+RESUME = "batches_provideraccount_resume"
 
 
 class SecretInput(forms.PasswordInput):
@@ -67,6 +71,7 @@ class ProviderAccountAdmin(Kept):
         "probe_at",
         "transport_failure_count",
         "created_at",
+        "asked_to_wait",
         "secrets",
         "suggested_deadlines",
         "webhooks",
@@ -75,7 +80,17 @@ class ProviderAccountAdmin(Kept):
         (None, {"fields": ("name", "slug", "workspace", "kind", "base_url", "download_hosts", "archived_at")}),
         (
             "Health",
-            {"fields": ("health", "hold_reason", "hold_words", "held_at", "probe_at", "transport_failure_count")},
+            {
+                "fields": (
+                    "health",
+                    "hold_reason",
+                    "hold_words",
+                    "held_at",
+                    "probe_at",
+                    "transport_failure_count",
+                    "asked_to_wait",
+                )
+            },
         ),
         ("Webhooks", {"fields": ("webhooks",)}),
         ("Secrets", {"fields": ("secrets", "api_key", "webhook_secret", "webhook_secret_previous")}),
@@ -108,6 +123,11 @@ class ProviderAccountAdmin(Kept):
     def pace(self, account: ProviderAccount) -> str:
         return wording.pace(sentences.interval_ms(account))
 
+    @admin.display(description="asked to wait until")
+    def asked_to_wait(self, account: ProviderAccount) -> str:
+        until = selectors.asked_to_wait_until(account, now=timezone.now()) if account.pk else None
+        return f"{until:%Y-%m-%d %H:%M:%S} UTC: nothing new is sent before." if until else "The provider did not ask."
+
     @admin.display(description="suggested deadline")
     def suggested_deadlines(self, account: ProviderAccount) -> str:
         if account.learned_deadline == LearnedDeadline.OFF:
@@ -132,11 +152,6 @@ class ProviderAccountAdmin(Kept):
             reverse("admin:account_webhooks", args=[account.pk]),
         )
 
-    def get_urls(self) -> list[Any]:
-        page = self.admin_site.admin_view(partial(account_webhooks.page, self))
-        own = [path("<int:account_id>/webhooks/", page, name="account_webhooks")]
-        return [*own, *super().get_urls()]
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[ProviderAccount]:
         return super().get_queryset(request).defer(*selectors.ACCOUNT_SECRETS)
 
@@ -155,6 +170,26 @@ class ProviderAccountAdmin(Kept):
         super().save_model(request, obj, form, change)
         action = "change_account" if change else "add_account"
         record(request, action, f"account {obj.slug}", obj.workspace, fields=sorted(form.changed_data))
+
+    def get_urls(self) -> list[URLPattern]:
+        webhooks = self.admin_site.admin_view(partial(account_webhooks.page, self))
+        own = [
+            path("<int:pk>/resume/", self.admin_site.admin_view(self.resume_one), name=RESUME),
+            path("<int:account_id>/webhooks/", webhooks, name="account_webhooks"),
+        ]
+        return [*own, *super().get_urls()]
+
+    def resume_one(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """The button on a held account's page."""
+        account = self.get_object(request, str(pk))
+        if account is None:
+            raise Http404("No such account.")
+        if not self.has_change_permission(request, account):
+            raise PermissionDenied("Resuming an account needs the right to change it.")
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        self.resume(request, ProviderAccount.objects.defer(*selectors.ACCOUNT_SECRETS).filter(pk=pk))
+        return redirect("admin:batches_provideraccount_change", pk)
 
     @admin.action(description="Hold: send nothing new", permissions=["change"])
     def hold(self, request: HttpRequest, accounts: QuerySet[ProviderAccount]) -> None:

@@ -112,16 +112,41 @@ class ArtifactAdmin(Evidence):
 
 @admin.register(Job)
 class JobAdmin(Evidence):
-    list_display = ("version", "state", "failure_class", "account", "due_at", "deadline_at", "state_changed_at")
+    list_display = (
+        "document",
+        "number",
+        "state",
+        "lead_batch",
+        "account",
+        "state_changed_at",
+        "failure_class",
+        "due_at",
+    )
     list_filter = ("state", "failure_class")
-    list_select_related = ("version__document", "account")
+    list_select_related = ("version__document", "account", "lead_batch")
     search_fields = ("version__document__business_id",)
+
+    @admin.display(description="document", ordering="version__document__business_id")
+    def document(self, job: Job) -> str:
+        return job.version.document.business_id
+
+    @admin.display(description="version", ordering="version__number")
+    def number(self, job: Job) -> int:
+        return job.version.number
+
+
+class OfAJob(Evidence):
+    """Rows that hang on a job: their lists name its document, since a job's own name is a number."""
+
+    @admin.display(description="document", ordering="job__version__document__business_id")
+    def document(self, row: Any) -> str:
+        return str(row.job.version) if row.job else "–"
 
 
 @admin.register(JobEvent)
-class JobEventAdmin(Evidence):
-    list_display = ("at", "job", "from_state", "to_state", "reason", "actor")
-    list_select_related = ("job",)
+class JobEventAdmin(OfAJob):
+    list_display = ("at", "document", "from_state", "to_state", "reason", "words", "actor")
+    list_select_related = ("job__version__document",)
     search_fields = ("job__version__document__business_id",)
 
 
@@ -136,22 +161,31 @@ class MaskedProviderJob(Evidence):
 
 
 @admin.register(Submission)
-class SubmissionAdmin(MaskedProviderJob):
+class SubmissionAdmin(MaskedProviderJob, OfAJob):
     hidden = ("body_inline", "result", "provider_job_id")
     unread = ("body_inline", "result")
-    list_display = ("job", "sequence", "account", "outcome", "in_doubt", "try_count", "provider_job", "last_sent_at")
+    list_display = (
+        "document",
+        "sequence",
+        "account",
+        "outcome",
+        "in_doubt",
+        "try_count",
+        "provider_job",
+        "last_sent_at",
+    )
     list_filter = ("outcome", "in_doubt")
-    list_select_related = ("job", "account")
+    list_select_related = ("job__version__document", "account")
     search_fields = ("provider_job_id", "idempotency_key", "job__version__document__business_id")
 
 
 @admin.register(Exchange)
-class ExchangeAdmin(Evidence):
+class ExchangeAdmin(OfAJob):
     hidden = ("request", "response")
     unread = ()
-    list_display = ("at", "kind", "status", "error_class", "duration_ms", "account", "job")
+    list_display = ("at", "kind", "status", "error_class", "duration_ms", "account", "document")
     list_filter = ("kind", "error_class")
-    list_select_related = ("account", "job")
+    list_select_related = ("account", "job__version__document")
     search_fields = ("job__version__document__business_id",)
     readonly_fields = ("what_was_asked", "what_came_back")
 
@@ -224,10 +258,19 @@ class PumpSlotAdmin(Evidence):
 
 
 @admin.register(Duration)
-class DurationAdmin(Evidence):
-    list_display = ("at", "account", "outcome", "remote_seconds", "total_seconds", "poll_count", "batch_size")
+class DurationAdmin(OfAJob):
+    list_display = (
+        "at",
+        "document",
+        "account",
+        "outcome",
+        "remote_seconds",
+        "total_seconds",
+        "poll_count",
+        "batch_size",
+    )
     list_filter = ("outcome", "account")
-    list_select_related = ("account",)
+    list_select_related = ("job__version__document", "account")
 
 
 @admin.register(StoreFinding)

@@ -89,9 +89,13 @@ def judge_error(
         tries=submission.try_count,
         resend_until=submission.resend_until,
         sent_before=sending.prepared.sent_before,
+        refused_before=sending.prepared.refused_before,
+        others_pass=sending.prepared.others_pass,
+        refused_keys=claim.refused_keys,
     )
     decision = retries.decide_submission(error, facts, now=now, rng=rng)
-    to_state, job_fields = _end_of(decision, error)
+    words = f"{decision.words} {error.words}".strip()
+    to_state, job_fields = _end_of(decision, error, words)
     fields: dict[str, Any] = {
         "in_doubt": decision.in_doubt,
         "try_count": submission.try_count + (1 if decision.spends_try else 0),
@@ -100,10 +104,10 @@ def judge_error(
         fields |= {"outcome": SubmissionOutcome.REFUSED, "closed_at": now}
     move = None
     if to_state is not JobState.SUBMITTING:
-        move = moving(claim, to_state, reason=f"submit_{decision.next.value}", words=error.words, fields=job_fields)
+        move = moving(claim, to_state, reason=f"submit_{decision.next.value}", words=words, fields=job_fields)
     alert = None
     if decision.next is retries.Next.UNKNOWN:
-        alert = (AlertKind.UNKNOWN_OUTCOME, f"{claim.business_id}: {_unknown_words(error)} {WHAT_TO_DO_UNKNOWN}")
+        alert = (AlertKind.UNKNOWN_OUTCOME, f"{claim.business_id}: {_unknown_words(error, words)} {WHAT_TO_DO_UNKNOWN}")
     return Change(
         claim=claim,
         at=now,
@@ -114,6 +118,7 @@ def judge_error(
         exchanges=((error.exchange, submission.id),) if error.exchange else (),
         effect=AccountEffect(
             hold=decision.hold,
+            is_strange=decision.is_strange,
             cool_down_until=decision.cool_down_until,
             transport_failure=decision.transport_failure,
             trial_was_accepted=False if account.on_probation else None,
@@ -123,22 +128,22 @@ def judge_error(
     )
 
 
-def _end_of(decision: retries.Decision, error: errors.ProviderError) -> tuple[JobState, dict[str, Any]]:
+def _end_of(decision: retries.Decision, error: errors.ProviderError, words: str) -> tuple[JobState, dict[str, Any]]:
     if decision.next is retries.Next.RESEND:
         return JobState.SUBMITTING, {}
     if decision.next in (retries.Next.REQUEUE, retries.Next.ANEW):
         return JobState.PENDING, {"due_at": decision.due_at}
-    failure = {"failure_class": decision.failure_class, "failure_code": error.code[:100], "failure_words": error.words}
+    failure = {"failure_class": decision.failure_class, "failure_code": error.code[:100], "failure_words": words}
     if decision.next is retries.Next.FAIL:
         return JobState.FAILED, failure
-    failure["failure_words"] = f"{_unknown_words(error)} {WHAT_TO_DO_UNKNOWN}"
+    failure["failure_words"] = f"{_unknown_words(error, words)} {WHAT_TO_DO_UNKNOWN}"
     return JobState.UNKNOWN, failure
 
 
-def _unknown_words(error: errors.ProviderError) -> str:
+def _unknown_words(error: errors.ProviderError, words: str) -> str:
     if not error.replayed:
-        return error.words
-    return f"{error.words} The provider only repeats its first answer to this key, which proves nothing."
+        return words
+    return f"{words} The provider only repeats its first answer to this key, which proves nothing."
 
 
 def judge_never_left(claim: Claim, *, now: datetime) -> Change:

@@ -7,6 +7,7 @@ success is worth a write only where failures were counted, so in quiet times non
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from batches.engine import retries
 from batches.engine.changes import Change
@@ -17,6 +18,11 @@ from batches.providers.http import origin_of
 
 #: An exchange keeps the name of its error only.
 TRANSPORT_ERROR_NAMES = frozenset(kind.__name__ for kind in retries.TRANSPORT_ERRORS)
+
+
+#: A file that has been out of reach for longer says no more of the way to the provider than it did: one that is always
+#: cut off would have its account held again and again. Fresh ones, submissions and status reads speak for the way.
+TELLS_SECONDS = 5.0
 
 
 def reached(account: ProviderAccount) -> AccountEffect:
@@ -43,6 +49,8 @@ def with_download(change: Change, account: ProviderAccount, words: str = "") -> 
     if facts.status is not None and facts.status < 500:
         return replace(change, effect=reached(account)) if not facts.error_class else change
     if account.health == AccountHealth.HELD or facts.error_class not in TRANSPORT_ERROR_NAMES:
+        return change
+    if change.at - change.claim.state_changed_at > timedelta(seconds=TELLS_SECONDS):
         return change
     return replace(change, effect=AccountEffect(transport_failure=True, words=words))
 

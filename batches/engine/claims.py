@@ -6,6 +6,7 @@ nothing, however late it wakes up.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
@@ -68,7 +69,8 @@ class Claim:
 
     `input_bytes` is the size of its input, `batch_size` how many items its batch has; `unfinished_at` when a status
     read last found it unfinished, and `observed` how long it took, once its end was seen: what durations are learned
-    from. `lost_key` is where its PDF was stored, when it is fetched again because the store no longer has it.
+    from. `refused_keys` counts its submissions that were refused for good. `lost_key` is where its PDF was stored, when
+    it is fetched again because the store no longer has it.
     """
 
     job_id: int
@@ -94,6 +96,7 @@ class Claim:
     unfinished_at: datetime | None = None
     observed: Sample | None = None
     lost_key: str | None = None
+    refused_keys: int = 0
 
     def moved(self, state: JobState, **changes: Any) -> Claim:
         return replace(self, state=state, **changes)
@@ -150,11 +153,13 @@ def claim_due(
                 named=True,
             )
         )
-        submissions, sequences = _submissions([job.pk for job in jobs])
+        submissions, sequences, refused = _submissions([job.pk for job in jobs])
         counts = (sizes or BatchSizes()).of(jobs)
     place = {job_id: index for index, job_id in enumerate(ids)}
     jobs.sort(key=lambda job: place[job.pk])
-    return [_claim(job, submissions.get(job.pk), sequences.get(job.pk, 0), counts[job.pk]) for job in jobs]
+    return [
+        _claim(job, submissions.get(job.pk), sequences.get(job.pk, 0), counts[job.pk], refused[job.pk]) for job in jobs
+    ]
 
 
 def _lease_oldest(
@@ -234,20 +239,24 @@ def release_life(life: str) -> int:
     return held.exclude(state=JobState.SUBMITTING).update(lease_owner=None, lease_until=None)
 
 
-def _submissions(job_ids: Sequence[int]) -> tuple[dict[int, OpenSubmission], dict[int, int]]:
-    """The open submission and the last sequence of each job that has some."""
+def _submissions(job_ids: Sequence[int]) -> tuple[dict[int, OpenSubmission], dict[int, int], Counter[int]]:
+    """The open submission and the last sequence of each job that has some, and how many were refused."""
     open_ones: dict[int, OpenSubmission] = {}
     sequences: dict[int, int] = {}
+    refused: Counter[int] = Counter()
     rows = Submission.objects.filter(job_id__in=job_ids).values_list("job_id", "outcome", *_OPEN_COLUMNS)
     for job_id, outcome, *values in rows:
         one = OpenSubmission(*values)
         sequences[job_id] = max(one.sequence, sequences.get(job_id, 0))
         if outcome == SubmissionOutcome.OPEN:
             open_ones[job_id] = one
-    return open_ones, sequences
+        refused[job_id] += outcome == SubmissionOutcome.REFUSED
+    return open_ones, sequences, refused
 
 
-def _claim(job: Any, submission: OpenSubmission | None, last_sequence: int, batch_size: int) -> Claim:
+def _claim(
+    job: Any, submission: OpenSubmission | None, last_sequence: int, batch_size: int, refused_keys: int
+) -> Claim:
     return Claim(
         job_id=job.pk,
         token=job.fencing_token,
@@ -271,4 +280,5 @@ def _claim(job: Any, submission: OpenSubmission | None, last_sequence: int, batc
         batch_size=batch_size,
         unfinished_at=job.provider_status_at if job.state == JobState.ACCEPTED else None,
         lost_key=job.version__artifact__storage_key if job.version__artifact__missing_at else None,
+        refused_keys=refused_keys,
     )

@@ -21,7 +21,7 @@ from batches.engine.changes import ArtifactFacts, Change, moving
 from batches.engine.claims import Claim
 from batches.engine.effects import AccountEffect
 from batches.engine.pdfcheck import PdfChecker
-from batches.models import AlertKind, FailureClass, HoldReason, JobState, SubmissionOutcome
+from batches.models import AlertKind, ExchangeKind, FailureClass, HoldReason, JobState, SubmissionOutcome
 from batches.providers import errors
 from batches.providers.base import Downloaded, ExchangeFacts, JobPhase, Provider, ResultRef
 from batches.storage import ArtifactStore, StoreError, artifact_key
@@ -120,9 +120,8 @@ class _Collection:
             return self._missed("gone", "The provider no longer has the file.")
         except errors.ProviderError as error:
             self._keep(error)
-            is_bad = isinstance(error, errors.TargetRefused | errors.TooLarge)
             return replace(
-                self._missed("bad_output" if is_bad else "unreached", error.words),
+                self._missed("bad_output" if _is_wrong(error) else "unreached", error.words),
                 retry_after=error.retry_after,
                 unauthorized=isinstance(error, errors.Unauthorized),
             )
@@ -182,6 +181,14 @@ class _Collection:
         return NotCollected(kind, words, tuple(self.exchanges), result=self.result)
 
 
+def _is_wrong(error: errors.ProviderError) -> bool:
+    """The provider did answer the download, and its answer is no file: asked for ever, it would say the same."""
+    if isinstance(error, errors.TargetRefused | errors.TooLarge):
+        return True
+    is_download = error.exchange is not None and error.exchange.kind == ExchangeKind.DOWNLOAD
+    return isinstance(error, errors.ContractBroken) and is_download
+
+
 def verify(path: Path, head: bytes, tail: bytes, downloaded: Downloaded, checker: PdfChecker) -> tuple[str, int]:
     """The first thing that is wrong with a downloaded file, in words, and its pages; ("", n) when all is well.
 
@@ -189,15 +196,30 @@ def verify(path: Path, head: bytes, tail: bytes, downloaded: Downloaded, checker
     """
     size = downloaded.byte_count
     wrong = [declared for declared in downloaded.declared_sizes if declared != size]
+    if not head.startswith(b"%PDF-"):
+        announced = f"; {wrong[0]} were announced" if wrong else ""
+        kind = downloaded.content_type or "no type"
+        return f"{_instead(head, downloaded.content_type)} (sent as {kind}, {size} bytes{announced}).", 0
     if wrong:
         return f"It is {size} bytes long, but {wrong[0]} were announced.", 0
-    if not head.startswith(b"%PDF-"):
-        kind = downloaded.content_type or "no type"
-        return f"It is not a PDF (sent as {kind}, {size} bytes).", 0
     if b"%%EOF" not in tail:
         return f"It has no end mark, so it is cut short ({size} bytes).", 0
     facts = checker.check(path)
     return facts.problem, facts.pages
+
+
+def _instead(head: bytes, content_type: str) -> str:
+    """What a file is that is no PDF, by its first bytes and by what it was sent as."""
+    start, kind = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower(), content_type.lower()
+    if not head:
+        return "It is empty, not a PDF"
+    if start.startswith((b"<!doc", b"<html", b"<head", b"<body")) or (start.startswith(b"<") and "html" in kind):
+        return "It is HTML, not a PDF"
+    if start.startswith(b"<"):
+        return "It is XML, not a PDF"
+    if start.startswith((b"{", b"[")):
+        return "It is JSON, not a PDF"
+    return "It is not a PDF"
 
 
 def result_ref(claim: Claim) -> ResultRef:

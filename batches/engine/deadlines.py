@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from batches.engine import expectations
 from batches.models import Duration, JobState, ProviderAccount
-from batches.models.accounts import DEADLINE_SECONDS_LEAST
+from batches.models.accounts import sound_limit
 
 #: Only the newest are looked at: an old habit of the provider says nothing of today.
 ROWS_MOST = 2000
@@ -50,8 +50,8 @@ class Suggestion:
 
 
 def of_account(account: ProviderAccount, accepted_at: datetime) -> datetime:
-    """The deadline by the account's own seconds; a row may have been written past the model."""
-    return accepted_at + timedelta(seconds=max(account.deadline_seconds, DEADLINE_SECONDS_LEAST))
+    """The deadline by the account's own seconds. Never raises, whatever the row holds: an id may wait for it."""
+    return accepted_at + timedelta(seconds=sound_limit(account, "deadline_seconds"))
 
 
 def size_words(size_class: int | None) -> str:

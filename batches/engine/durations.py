@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError, connection, transaction
 
-from batches.engine import alerts, bulk, expectations
+from batches.engine import alerts, bulk, expectations, mishaps
 from batches.engine.expectations import Sample
 from batches.models import OUTCOME_STATES, AlertKind, Duration, JobState, ProviderAccount, SubmissionOutcome
 
@@ -52,7 +52,8 @@ class Book:
         except Exception as error:
             if connection.needs_rollback:
                 raise  # the savepoint could not be gone back to: the outcomes are lost as well, and tried again
-            log.exception("the durations of %d submissions could not be recorded", len(ended))
+            trace = mishaps.without_row(error)
+            log.exception("the durations of %d submissions could not be recorded", len(ended), exc_info=trace)
             self._sound -= accounts
             self._alert(accounts, error, now=now)
         else:
@@ -64,10 +65,11 @@ class Book:
                 for account in ProviderAccount.objects.only("name").filter(pk__in=list(account_ids)):
                     words = f"{account.name}: durations could not be recorded ({type(error).__name__}). {WHAT_TO_DO}"
                     alerts.open_for_account(account, AlertKind.DURATIONS, words, now=now)
-        except DatabaseError:
+        except DatabaseError as error_of_alert:
             if connection.needs_rollback:
                 raise
-            log.exception("the alert about it could not be opened")
+            trace = mishaps.without_row(error_of_alert)
+            log.exception("the alert about it could not be opened", exc_info=trace)
 
 
 def _row(change: Change, outcome: JobState) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from batches.engine import credit, health, mishaps, pacing, retry_budget
+from batches.engine import credit, health, mishaps, pacing, retry_budget, suspects
 from batches.models import ExchangeKind, HoldReason, Lane
 from batches.providers.base import ExchangeFacts
 
@@ -26,6 +26,7 @@ class AccountEffect:
     """What an answer says about the account."""
 
     hold: HoldReason | None = None
+    is_strange: bool = False  # the hold is a suspicion: it may be one document's trouble (`suspects`)
     cool_down_until: datetime | None = None
     cool_down_lane: Lane = Lane.SUBMIT
     transport_failure: bool = False
@@ -109,10 +110,13 @@ def _writes(
         yield partial(credit.end_trial, account_id, was_accepted=any(trials))
     if repeats := sum(effect.repeat_was_accepted for effect in effects):
         yield partial(retry_budget.give_back, account_id, repeats, now=now)
-    holding = next((effect for effect in effects if effect.hold), None)
+    holding = next((effect for effect in effects if effect.hold and not effect.is_strange), None)
+    strange = next((effect for effect in effects if effect.hold and effect.is_strange), None)
     failures = [effect for effect in effects if effect.transport_failure]
     if holding and holding.hold:
         yield partial(health.hold, account_id, reason=holding.hold, words=holding.words, now=now)
+    elif strange:
+        yield partial(suspects.hold_unless_others_pass, account_id, words=strange.words, now=now)
     elif any(effect.reached for effect in effects) or (failures and has_answered):
         yield partial(health.note_reached, account_id)
     elif failures:

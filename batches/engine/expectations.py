@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from batches.conf import ENGINE
@@ -44,6 +44,8 @@ SCOUT_SHARE = 0.6
 #: While the end is only known to lie in a bracket wider than this share of it, more of them look where in it.
 LOOSE_SHARE = 0.08
 SCOUT_ONE_IN_WHILE_LOOSE = 4
+#: An early look that comes sooner after the last read than this factor of the time passed would show nothing new.
+LOOK_STEP = 1.5
 #: Past the last planned read, the next comes after this share of the time passed; past the worst ever seen, reads
 #: grow apart as fast as those of an account that nothing is known of.
 STEP_SHARE = 0.1
@@ -65,15 +67,25 @@ class PollPlan:
     """When a job of this kind is read, in seconds since its acceptance, ascending; at least one.
 
     `loose_from` is set while little is known of where before the first read the end lies: somewhere from there.
+    `looks` are further reads on the way to the first, of the few jobs that look early (`sentinels.py`). `known` is what
+    the plan was made from.
     """
 
     reads: tuple[float, ...]
     worst_seconds: float
     sample_count: int
     loose_from: float | None = None
+    looks: tuple[float, ...] = ()
+    known: Spread | None = field(default=None, repr=False)
+
+    def share_by(self, seconds: float) -> float:
+        """The share of all that is known that had ended by then."""
+        return self.known.share_by(seconds) if self.known else 1.0
 
     def first_delay(self, rng: random.Random) -> float:
         """Seconds from acceptance to the first read."""
+        if self.looks:
+            return _around(0.0, self.looks[0], rng)
         if self.loose_from is not None and rng.random() * SCOUT_ONE_IN_WHILE_LOOSE < 1:
             return rng.uniform(max(self.loose_from, self.reads[0] * (1 - SCOUT_SHARE)), self.reads[0])
         return _around(0.0, self.reads[0], rng)
@@ -81,6 +93,9 @@ class PollPlan:
     def next_delay(self, elapsed: float, rng: random.Random) -> float:
         """Seconds from a read that found it unfinished, `elapsed` after its acceptance, to the next."""
         least = ENGINE.poll_step_least_seconds
+        for look in self.looks:
+            if look > elapsed * LOOK_STEP:
+                return max(least, _around(elapsed, look, rng) - elapsed)
         for read in self.reads:
             if read > elapsed * (1 + 2 * JITTER):
                 return max(least, _around(elapsed, read, rng) - elapsed)
@@ -111,6 +126,10 @@ class Spread:
         """The least value that at least `share` of the weight does not exceed."""
         sums = list(accumulate(self.weights))
         return self.values[min(bisect_left(sums, share - 1e-9), len(self.values) - 1)]
+
+    def share_by(self, seconds: float) -> float:
+        """The weight of the values up to this one."""
+        return sum(self.weights[: bisect_right(self.values, seconds)])
 
 
 def size_class(byte_count: int) -> int:
@@ -170,7 +189,7 @@ def plan(samples: Sequence[Sample], *, woken: bool = False) -> PollPlan | None:
     worst = known.values[-1]
     if woken:
         first = known.quantile(0.99) * ENGINE.woken_patience + ENGINE.woken_patience_seconds
-        return PollPlan((first,), max(worst, first), len(samples))
+        return PollPlan((first,), max(worst, first), len(samples), known=known)
     points = _thinned(known)
     reads: tuple[float, ...] = ()
     for weight in DELAY_WEIGHTS:
@@ -179,7 +198,7 @@ def plan(samples: Sequence[Sample], *, woken: bool = False) -> PollPlan | None:
             break
     low = known.lows[bisect_left(known.values, reads[0] / (1 + READ_MARGIN) - 1e-9)]
     is_loose = low < reads[0] * (1 - READ_MARGIN) * (1 - LOOSE_SHARE)
-    return PollPlan(reads, worst, len(samples), loose_from=low if is_loose else None)
+    return PollPlan(reads, worst, len(samples), loose_from=low if is_loose else None, known=known)
 
 
 def _thinned(known: Spread) -> list[tuple[float, float]]:

@@ -26,6 +26,7 @@ from batches.models import (
     ProviderAccount,
     UnreadableSecret,
 )
+from batches.models.accounts import unreadable_limits
 
 log = logging.getLogger(__name__)
 
@@ -197,16 +198,21 @@ def readable_accounts(*, now: datetime) -> dict[int, ProviderAccount]:
 
 
 def usable_accounts(make: Callable[[ProviderAccount], object], *, now: datetime) -> dict[int, ProviderAccount]:
-    """The readable accounts that `make` can make an adapter for. Another is held and left out; the others go on."""
+    """The readable accounts that can be worked with: `make` makes an adapter, and every limit is a number.
+
+    Another is held and left out; the others go on.
+    """
     usable = readable_accounts(now=now)
     for pk, account in list(usable.items()):
         try:
             make(account)
+            if unreadable := unreadable_limits(account):
+                raise ValueError(", ".join(unreadable))
         except Exception as error:
             del usable[pk]
-            words = f"Its settings cannot be used ({type(error).__name__}). Correct its address, hosts and key."
+            words = f"Its settings cannot be used ({type(error).__name__}). Correct its address, hosts, key and limits."
             if hold(pk, reason=HoldReason.AUTH, words=words, now=now):
-                log.exception("account %s is held: no adapter can be made for it", pk)
+                log.exception("account %s is held: its settings cannot be used", pk)
     return usable
 
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, OperationalError
 
 log = logging.getLogger(__name__)
 
@@ -24,5 +24,16 @@ def contained(what: str) -> Iterator[None]:
         yield
     except DATABASE_AWAY:
         raise
-    except Exception:
-        log.exception("%s failed; it is left out and the others go on", what)
+    except Exception as error:
+        log.exception("%s failed; it is left out and the others go on", what, exc_info=without_row(error))
+
+
+def without_row(error: Exception) -> Exception:
+    """The exception as the log may show it, with its trace: the database's own text quotes the row that it refuses.
+
+    Of a provider job id that is the whole key to a PDF; everywhere else it is masked.
+    """
+    if not isinstance(error, DatabaseError):
+        return error
+    kept = DatabaseError(f"{type(error).__name__}; what the database said is left out, since it quotes the row")
+    return kept.with_traceback(error.__traceback__)

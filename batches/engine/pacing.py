@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from batches.conf import ENGINE
 from batches.models import Lane, PacingLane, ProviderAccount
-from batches.models.accounts import validate_windows
+from batches.models.accounts import sound_limit, sound_windows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -105,29 +104,17 @@ def submit_limits(account: ProviderAccount) -> Limits:
     """The account's submission limits, each window a little longer than the provider's, for the way there."""
     margin = int(ENGINE.window_margin_seconds * 1_000_000)
     return Limits(
-        interval_us=account.submit_interval_ms * 1000,
-        burst=account.submit_burst,
+        interval_us=sound_limit(account, "submit_interval_ms") * 1000,
+        burst=sound_limit(account, "submit_burst"),
         windows=tuple(
-            (count, int(float(length) * 1_000_000) + margin) for count, length in _sound(account.submit_windows)
+            (count, int(length * 1_000_000) + margin) for count, length in sound_windows(account.submit_windows)
         ),
     )
 
 
-def _sound(windows: object) -> list[tuple[int, float]]:
-    """What of a row's windows can be kept. The model refuses others, but a row may have been written past it."""
-    found = []
-    for window in windows if isinstance(windows, list) else []:
-        try:
-            validate_windows([window])
-        except ValidationError:
-            continue  # the interval holds all the same
-        found.append((window[0], window[1]))
-    return found
-
-
 def poll_limits(account: ProviderAccount) -> Limits:
     """Status reads have a budget of their own; a few may leave together."""
-    return Limits(interval_us=account.poll_interval_ms * 1000, burst=4)
+    return Limits(interval_us=sound_limit(account, "poll_interval_ms") * 1000, burst=4)
 
 
 def is_unpaced(account: ProviderAccount) -> bool:

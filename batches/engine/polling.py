@@ -24,6 +24,7 @@ from batches.models import (
     ProviderAccount,
     SubmissionOutcome,
 )
+from batches.models.accounts import sound_limit
 from batches.providers import errors
 from batches.providers.base import ExchangeFacts, JobPhase, JobStatus, Provider, ResultRef
 
@@ -49,7 +50,9 @@ def first_due(account: ProviderAccount, plan: PollPlan | None, *, now: datetime,
     """When a job that is accepted `now` is read first: when such jobs are finished, where that is known."""
     if plan is not None:
         return now + timedelta(seconds=plan.first_delay(rng))
-    return now + retries.poll_delay(0, initial_ms=account.poll_initial_ms, most_ms=account.poll_max_ms, rng=rng)
+    return now + retries.poll_delay(
+        0, initial_ms=sound_limit(account, "poll_initial_ms"), most_ms=sound_limit(account, "poll_max_ms"), rng=rng
+    )
 
 
 def judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Change:
@@ -125,8 +128,10 @@ def _failed_unbilled(claim: Claim, status: JobStatus, seen: dict[str, Any], cont
             follow=Follow(FollowStep.POLL, due_at),
         )
     words = status.error_words or "The provider could not render this document."
+    # Kept while it waits, so that pages can say why it does, and for its end where nobody needs it any more.
+    failure = {"failure_code": status.error_code[:100], "failure_words": words}
     due_at = context.now + retries.backoff(claim.submission.sequence, context.rng)
-    fields = {**seen, "due_at": due_at, "deadline_at": None, "poll_count": 0}
+    fields = {**seen, **failure, "due_at": due_at, "deadline_at": None, "poll_count": 0}
     return Change(
         claim=claim,
         at=context.now,
@@ -139,7 +144,7 @@ def _failed_unbilled(claim: Claim, status: JobStatus, seen: dict[str, Any], cont
 
 def poll_cap(account: ProviderAccount) -> timedelta:
     """The longest wait between two status reads: readings that lie as far apart are two readings."""
-    return timedelta(milliseconds=retries.poll_most_ms(account.poll_max_ms))
+    return timedelta(milliseconds=retries.poll_most_ms(sound_limit(account, "poll_max_ms")))
 
 
 def is_second_reading(status: JobStatus, first_at: datetime | None, account: ProviderAccount) -> bool:
@@ -273,10 +278,13 @@ def _delay(claim: Claim, context: PollContext) -> timedelta:
         elapsed = max(0.0, (context.now - accepted_at).total_seconds())
         seconds = context.plan.next_delay(elapsed, context.rng)
         if elapsed >= context.plan.reads[0]:
-            seconds = min(seconds, retries.poll_most_ms(account.poll_max_ms) / 1000)
+            seconds = min(seconds, retries.poll_most_ms(sound_limit(account, "poll_max_ms")) / 1000)
         return timedelta(seconds=seconds)
     return retries.poll_delay(
-        claim.poll_count + 1, initial_ms=account.poll_initial_ms, most_ms=account.poll_max_ms, rng=context.rng
+        claim.poll_count + 1,
+        initial_ms=sound_limit(account, "poll_initial_ms"),
+        most_ms=sound_limit(account, "poll_max_ms"),
+        rng=context.rng,
     )
 
 
@@ -297,7 +305,7 @@ def _deadline_exceeded(
 ) -> Change:
     assert claim.submission is not None
     elapsed = round((context.now - claim.state_changed_at).total_seconds())
-    allowed = context.account.deadline_seconds
+    allowed = sound_limit(context.account, "deadline_seconds")
     if claim.deadline_at is not None and claim.submission.accepted_at is not None:
         allowed = round((claim.deadline_at - claim.submission.accepted_at).total_seconds())
     reads, sent = seen["poll_count"], claim.submission.try_count

@@ -10,7 +10,7 @@ import heapq
 import itertools
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,7 +19,9 @@ from batches.engine import deadlines, durations, expectations, polling, retries,
 from batches.engine.changes import Change, Follow, FollowStep
 from batches.engine.claims import Claim
 from batches.engine.expectations import PollPlan, Sample
+from batches.engine.sentinels import Sentinels
 from batches.models import JobState, LearnedDeadline, ProviderAccount
+from batches.models.accounts import sound_limit
 
 #: A plan whose first read moved by more than this share is worth timing the waiting jobs anew.
 MOVED_SHARE = 0.1
@@ -42,6 +44,12 @@ class Learned:
         self._plans: dict[int | None, PollPlan | None] = {}
         self._planned_at = 0
         self._seen = 0
+        self.sentinels = Sentinels()
+
+    def keep_only(self, submission_ids: Collection[int]) -> None:
+        """What was learned from all others no longer holds."""
+        self._samples = {known: sample for known, sample in self._samples.items() if known in submission_ids}
+        self.plan_anew()
 
     def add(self, submission_id: int, sample: Sample) -> None:
         if self._samples.pop(submission_id, None) is None:
@@ -147,6 +155,8 @@ class Polls:
         self._patient.discard(job_id)
         for pioneers in self._pioneers.values():
             pioneers.discard(job_id)
+        for learned in self._learned.values():
+            learned.sentinels.forget(job_id)
 
     def next_at(self) -> datetime | None:
         """The earliest instant at which something is due; it may turn out to be stale."""
@@ -166,7 +176,10 @@ class Polls:
     # --- timing ---
 
     def plan(self, claim: Claim) -> PollPlan | None:
-        return self._learned[claim.account_id].plan(expectations.size_class(claim.input_bytes))
+        """When this job is read, where that is known: by what was learned, or earlier where it looks early."""
+        learned = self._learned[claim.account_id]
+        plan = learned.plan(expectations.size_class(claim.input_bytes))
+        return None if plan is None else learned.sentinels.plan(claim.job_id, plan)
 
     def timed(self, change: Change, account: ProviderAccount) -> Change:
         """A fresh acceptance with the instant of its first status read."""
@@ -177,12 +190,13 @@ class Polls:
         after, move = change.after, change.move
         assert after is not None
         assert move is not None
+        self._appoint(after, account, change.at)
         due_at = polling.first_due(account, self.plan(after), now=change.at, rng=self._rng)
         if self.plan(after) is None and not self._is_pioneer(after):
             # A few early ones teach the rest; those wait as long as two reads may lie apart at most.
             self._patient.add(after.job_id)
             due_at = change.at + timedelta(
-                milliseconds=retries.poll_most_ms(account.poll_max_ms) * self._rng.uniform(0.8, 1.2)
+                milliseconds=retries.poll_most_ms(sound_limit(account, "poll_max_ms")) * self._rng.uniform(0.8, 1.2)
             )
         if after.deadline_at is not None:
             due_at = min(due_at, after.deadline_at)
@@ -192,6 +206,13 @@ class Polls:
             after=replace(after, due_at=due_at),
             follow=Follow(FollowStep.POLL, due_at),
         )
+
+    def _appoint(self, claim: Claim, account: ProviderAccount, now: datetime) -> None:
+        """Have it look early, if it is time for one that does. Where webhooks come, they tell of an early end."""
+        learned = self._learned[account.pk]
+        plan = learned.plan(expectations.size_class(claim.input_bytes))
+        if plan is not None and not learned.woken:
+            learned.sentinels.appoint(claim.job_id, plan, first_look=account.poll_initial_ms / 1000, now=now)
 
     def with_deadline(self, change: Change, account: ProviderAccount) -> Change:
         """An acceptance with the deadline that earlier durations suggest, where the account wants it.
@@ -237,9 +258,21 @@ class Polls:
         if claim.submission is None or claim.observed is None:
             return
         learned = self._learned[claim.account_id]
+        plan = learned.plan(expectations.size_class(claim.input_bytes))
         learned.add(claim.submission.id, claim.observed)
-        if learned.is_news():
+        recent = plan and learned.sentinels.ended(claim.job_id, claim.submission.id, claim.observed, plan)
+        if recent:
+            self._learn_anew(claim.account_id, recent, now)
+        elif learned.is_news():
             self._replan(claim.account_id, now)
+
+    def _learn_anew(self, account_id: int, submission_ids: Collection[int], now: datetime) -> None:
+        """The provider is much faster than it was: what waits for an old end is read now, and a few teach the rest."""
+        self._learned[account_id].keep_only(submission_ids)
+        self._pioneers[account_id].clear()
+        for _due_at, claim in list(self._waiting.values()):
+            if claim.account_id == account_id and claim.submission and claim.submission.failed_at is None:
+                self.schedule(claim, now)
 
     def learn_if_due(
         self, now: datetime, account_ids: Sequence[int], *, told: Sequence[int] = (), strict: Sequence[int] = ()

@@ -283,7 +283,8 @@ class Pump:
             except mishaps.DATABASE_AWAY:
                 raise
             except Exception as error:
-                log.exception("a result (%s) could not be judged", type(result).__name__)
+                trace = mishaps.without_row(error)
+                log.exception("a result (%s) could not be judged", type(result).__name__, exc_info=trace)
                 if isinstance(result, steps.JobResult):
                     account = self._accounts[result.claim.account_id]
                     self._queue(answers.judge_nothing(result, error, account, now=now), now)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import enum
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from batches.conf import ENGINE
 from batches.models import FailureClass, HoldReason
-from batches.models.accounts import POLL_INITIAL_MS_LEAST, POLL_MAX_MS_LEAST
+from batches.models.accounts import MILLISECONDS_MOST, POLL_INITIAL_MS_LEAST, POLL_MAX_MS_LEAST
 from batches.providers import errors
 
 #: A failed way to the provider, which counts for the account's breaker on a submission, a status read or a download.
 #: A 5xx is no way through: the service is not there for anybody, or not for this one call.
 TRANSPORT_ERRORS = (errors.NotSent, errors.AnswerLost, errors.ServerFault)
+
+
+#: Before a document is sent again that was refused in words that are not the service's.
+STRANGE_SECONDS = 5.0
+REFUSES_THIS_ONE = "The service, or something in front of it, refuses this document, while it accepts others."
 
 
 class Next(enum.Enum):
@@ -32,17 +37,27 @@ class SubmissionFacts:
     """What the decision needs of the submission, as it was before this try.
 
     `in_doubt`: an earlier try may have arrived. `tries` were spent before this one. `sent_before`: this key left
-    before, whatever came of it, so that the provider can have stored an answer for it.
+    before, whatever came of it, so that the provider can have stored an answer for it. `refused_before`: the account
+    was refused for this document before, under any key; `others_pass`: others were sent since and accepted.
+    `refused_keys` of it were refused before this one.
     """
 
     in_doubt: bool
     tries: int
     resend_until: datetime | None
     sent_before: bool = False
+    refused_before: bool = False
+    others_pass: bool = False
+    refused_keys: int = 0
 
 
 @dataclass(frozen=True)
 class Decision:
+    """`hold` is only a suspicion where `is_strange`: one document's refusal, in words that are not the service's.
+
+    `words` are said before those of the error.
+    """
+
     next: Next
     due_at: datetime
     in_doubt: bool
@@ -51,6 +66,8 @@ class Decision:
     hold: HoldReason | None = None
     cool_down_until: datetime | None = None
     transport_failure: bool = False
+    is_strange: bool = False
+    words: str = ""
 
 
 def decide_submission(
@@ -69,12 +86,21 @@ def decide_submission(
             return Decision(Next.UNKNOWN, now, True, True, FailureClass.UNKNOWN_OUTCOME)
         return Decision(Next.FAIL, now, False, True, FailureClass.INVALID_INPUT)
 
+    if isinstance(error, errors.Unauthorized) and facts.refused_before and facts.others_pass:
+        # The account was refused for this document alone: with others it was accepted in between.
+        if facts.in_doubt:
+            return Decision(Next.UNKNOWN, now, True, True, FailureClass.UNKNOWN_OUTCOME, words=REFUSES_THIS_ONE)
+        return Decision(Next.FAIL, now, False, True, FailureClass.INVALID_INPUT, words=REFUSES_THIS_ONE)
+
     # What is left is about the account or the way there. No try is spent; the document is not at fault.
     hold: HoldReason | None = None
     cool_down_until: datetime | None = None
     due_at = now + backoff(facts.tries, rng)
+    is_strange = isinstance(error, errors.StrangeRefusal) and not facts.refused_before
     if isinstance(error, errors.Unauthorized):
         hold = HoldReason.AUTH
+        if is_strange:
+            due_at = now + timedelta(seconds=STRANGE_SECONDS)  # the others go first and show whose trouble it is
     elif isinstance(error, errors.InsufficientCredit):
         hold = HoldReason.CREDIT
     elif isinstance(error, errors.RateLimited):
@@ -83,7 +109,7 @@ def decide_submission(
     if follows is Next.REQUEUE and facts.sent_before and isinstance(error, errors.AccountRefused):
         # Refused again after the account was resumed: the provider may be repeating what it stored for the key.
         follows = Next.ANEW
-    return Decision(
+    decision = Decision(
         follows,
         due_at,
         facts.in_doubt,
@@ -91,7 +117,20 @@ def decide_submission(
         hold=hold,
         cool_down_until=cool_down_until,
         transport_failure=isinstance(error, TRANSPORT_ERRORS),
+        is_strange=is_strange,
     )
+    return _within_new_keys(decision, error, facts)
+
+
+def _within_new_keys(decision: Decision, error: errors.ProviderError, facts: SubmissionFacts) -> Decision:
+    """A refusal that outlives several keys is not bound to any of them: no further key is made.
+
+    Nothing exists under any, or the decision would not be for another key, so the document may fail.
+    """
+    if decision.next is not Next.ANEW or facts.refused_keys < ENGINE.new_keys_most:
+        return decision
+    words = f"It was refused under {facts.refused_keys + 1} keys, one after the other."
+    return replace(decision, next=Next.FAIL, failure_class=FailureClass(error.failure_class), words=words)
 
 
 def _after_replay(
@@ -105,7 +144,8 @@ def _after_replay(
         return Decision(Next.FAIL, now, False, True, FailureClass.INVALID_INPUT)
     if isinstance(error, errors.AccountRefused | errors.RateLimited):
         # Old news about the account; the next submission learns how it stands now.
-        return Decision(Next.ANEW, now + backoff(facts.tries, rng), False, spends_try=False)
+        anew = Decision(Next.ANEW, now + backoff(facts.tries, rng), False, spends_try=False)
+        return _within_new_keys(anew, error, facts)
     return Decision(Next.UNKNOWN, now, True, True, FailureClass.UNKNOWN_OUTCOME)
 
 
@@ -184,7 +224,7 @@ def retry_after(error: errors.ProviderError, rng: random.Random) -> timedelta:
 
 def poll_most_ms(most_ms: int) -> int:
     """The longest wait between two status reads. A row may have been written past the model: no loop is hot."""
-    return max(most_ms, POLL_MAX_MS_LEAST)
+    return min(max(most_ms, POLL_MAX_MS_LEAST), MILLISECONDS_MOST)
 
 
 def poll_delay(polls: int, *, initial_ms: int, most_ms: int, rng: random.Random) -> timedelta:

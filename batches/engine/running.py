@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
-from batches import queue
+from batches import queue, wording
 from batches.engine import alerts, audit, pacing, transitions, turns
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
@@ -25,6 +25,7 @@ from batches.models import (
     BatchItem,
     FailureClass,
     Job,
+    JobEvent,
     JobState,
     Lane,
     ProviderAccount,
@@ -146,9 +147,12 @@ def end(workspace_id: int, ids: Sequence[int], *, now: datetime) -> int:
     turns.choose_leads(jobs)  # an intake may have come between
     may_exist = Submission.objects.filter(job=OuterRef("pk")).exclude(NOTHING_THERE)
     rows = jobs.filter(lead_batch=None).annotate(may_exist=Exists(may_exist)).order_by("pk")
+    failed = JobEvent.objects.filter(job=OuterRef("pk"), reason="render_again").order_by("-id")
+    rows = rows.annotate(said=Subquery(failed.values("words")[:1]))
+    columns = ("pk", "fencing_token", "failure_code", "said", "may_exist")
     moves = [
-        _last_move(pk, token, may_exist=exists)
-        for pk, token, exists in rows.values_list("pk", "fencing_token", "may_exist")
+        _last_move(pk, token, code, said or "", may_exist=exists)
+        for pk, token, code, said, exists in rows.values_list(*columns)
     ]
     moved = transitions.move_many(moves, now=now)
     cancelled = [move.job_id for move in moves if move.to_state is JobState.CANCELLED and move.job_id in moved]
@@ -158,14 +162,16 @@ def end(workspace_id: int, ids: Sequence[int], *, now: datetime) -> int:
     return len(moved)
 
 
-def _last_move(job_id: int, token: int, *, may_exist: bool) -> transitions.Move:
+def _last_move(job_id: int, token: int, code: str, said: str, *, may_exist: bool) -> transitions.Move:
+    """`code` and `said` are the provider's own, of the render that failed; empty where it gave none."""
     freed = {"lease_owner": None, "lease_until": None, "fencing_token": token + 1}
     if not may_exist:
         return transitions.Move(
             job_id, token, JobState.PENDING, JobState.CANCELLED, reason="nobody_needs_it", fields=freed
         )
-    words = "The provider could not render it, and it was not sent again: no batch needs it any more."
-    failure = {"failure_class": FailureClass.RENDER_FAILED, "failure_code": "", "failure_words": words}
+    why = wording.sentence(said) or "The provider could not render it."
+    words = f"{why} It was not sent again: no batch needs it any more."
+    failure = {"failure_class": FailureClass.RENDER_FAILED, "failure_code": code, "failure_words": words}
     return transitions.Move(
         job_id,
         token,

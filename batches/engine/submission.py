@@ -17,7 +17,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from batches.conf import ENGINE
-from batches.engine import bulk, claims, credit, keys, pacing, retries, retry_budget, transitions
+from batches.engine import bulk, claims, credit, keys, pacing, retries, retry_budget, suspects, transitions
 from batches.engine.changes import moving
 from batches.engine.claims import Claim, OpenSubmission
 from batches.engine.contention import again_after_deadlock
@@ -30,6 +30,7 @@ from batches.models import (
     ProviderAccount,
     Submission,
 )
+from batches.models.accounts import sound_limit
 from batches.providers.base import Accepted, Capabilities, DocumentSource, Finished, PreparedRequest, Provider
 from batches.storage import ArtifactStore, request_key
 
@@ -50,6 +51,7 @@ class Prepared:
     """A claimed job with the exact bytes that are to leave.
 
     `doubt_before`: an earlier try may have arrived. `sent_before`: the key has left before, whatever came of it.
+    `refused_before`: its account was refused for it; `others_pass`: of others that were sent since, one was accepted.
     `has_token`: it was given a token of the retry budget for a slot that was missed, and needs no other.
     """
 
@@ -60,6 +62,8 @@ class Prepared:
     doubt_before: bool
     sent_before: bool = False
     has_token: bool = False
+    refused_before: bool = False
+    others_pass: bool = False
 
     @property
     def is_resend(self) -> bool:
@@ -191,7 +195,7 @@ def commit_intents(
         again = [pair for pair in slotted if pair[0].is_resend]
         until = retries.resend_until(
             now,
-            account.key_retention_seconds,
+            sound_limit(account, "key_retention_seconds"),
             takes_key=capabilities.client_key,
             harmless=capabilities.resend_is_harmless,
         )
@@ -212,10 +216,35 @@ def _choose(
     gone = {prepared.claim.job_id for prepared in unwanted if not prepared.is_resend}
     stopped = tuple(prepared for prepared in unwanted if prepared.is_resend)
     wanted = [prepared for prepared in ready if not prepared.never_left or prepared.claim.job_id in standing.led]
-    room = max(0, account.max_in_flight - standing.in_flight)
+    wanted = _suspected(account.pk, wanted, now=now)
+    room = max(0, sound_limit(account, "max_in_flight") - standing.in_flight)
     chosen = [prepared for prepared in wanted if prepared.is_resend]  # they are counted in flight already
     chosen += [prepared for prepared in wanted if not prepared.is_resend][:room]
     return list(credit.admit(account, chosen, now=now)), gone, stopped
+
+
+def _suspected(account_id: int, wanted: Sequence[Prepared], *, now: datetime) -> list[Prepared]:
+    """With what is known of those for which the account was refused before; some of them let others go first."""
+    sent_before = [one.claim.job_id for one in wanted if one.sent_before or one.claim.next_sequence > 1]
+    known = suspects.look(account_id, sent_before, now=now)
+    if not known.refused:
+        return list(wanted)
+    back = known.step_back([one.claim.job_id for one in wanted if _can_wait(one, now)])
+    return [
+        replace(one, refused_before=one.claim.job_id in known.refused, others_pass=one.claim.job_id in known.cleared)
+        for one in wanted
+        if one.claim.job_id not in back
+    ]
+
+
+def _can_wait(prepared: Prepared, now: datetime) -> bool:
+    """A resend can while its window is wide open: none becomes unknown for letting others go first."""
+    if not prepared.is_resend:
+        return True
+    known = prepared.claim.submission
+    return known is not None and retries.may_resend(
+        known.resend_until, now + timedelta(seconds=ENGINE.resend_urgent_seconds)
+    )
 
 
 def _asking(prepared: Prepared) -> retry_budget.Asking:

@@ -135,8 +135,8 @@ def _settle_each(events: Sequence[Event], *, now: datetime) -> list[Event]:
         return settle(events, now=now)
     except mishaps.DATABASE_AWAY:
         raise
-    except Exception:  # not `contained`: nothing is left out yet, for each of them is tried by itself
-        log.exception("a group of webhook events failed; they are settled one by one")
+    except Exception as error:  # not `contained`: nothing is left out yet, for each of them is tried by itself
+        log.exception("a group of webhook events failed; one by one now", exc_info=mishaps.without_row(error))
     unmatched = []
     for event in events:
         with mishaps.contained(f"webhook event {event.id}"):

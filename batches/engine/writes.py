@@ -70,8 +70,8 @@ def write_round(
         stale = _write_together(group, book, now=now)
     except mishaps.DATABASE_AWAY:
         raise  # the pump keeps the group and tries again
-    except Exception:  # whatever it is, it may be one row's; not `contained`, for nothing is left out yet
-        log.exception("a grouped write failed; its rows are written one by one")
+    except Exception as error:  # whatever it is, it may be one row's; not `contained`, for nothing is left out yet
+        log.exception("a grouped write failed; its rows are written one by one", exc_info=mishaps.without_row(error))
         stale = _write_one_by_one(group, book, committed, now=now)
     else:
         committed(group, stale)
@@ -92,7 +92,8 @@ def _write_one_by_one(
         except mishaps.DATABASE_AWAY:
             raise
         except Exception as error:  # not `contained`: the job is parked, and its words name the error
-            log.exception("job %s is parked: its outcome cannot be written", change.claim.job_id)
+            trace = mishaps.without_row(error)
+            log.exception("job %s is parked: its outcome cannot be written", change.claim.job_id, exc_info=trace)
             _park_unwritable(change, error, book, now=now)
             stale = {change.claim.job_id}
         committed([change], stale)

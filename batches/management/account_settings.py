@@ -37,7 +37,7 @@ def _windows(text: str) -> list[list[int]]:
     for count, seconds in windows:
         if not (isinstance(count, int) and isinstance(seconds, int) and count > 0 and seconds > 0):
             raise ValueError
-    return [list(window) for window in windows]
+    return [list(window) for window in windows]  # how large they may be, the model says
 
 
 def _secret(text: str) -> str:
@@ -97,7 +97,7 @@ def apply(account: ProviderAccount, pairs: Sequence[str]) -> dict[str, Any]:
         read, wanted = SETTINGS[key]
         try:
             changes[key] = read(text)
-        except (ValueError, TypeError, InvalidOperation):
+        except (ValueError, TypeError, RecursionError, InvalidOperation):
             raise choosing.refusal(f"{key} takes {wanted}.") from None
     if "webhook_secret" in changes:
         with contextlib.suppress(UnreadableSecret):  # an old one that nobody can read is of no use

@@ -32,8 +32,10 @@ def _write_problem(out: OutputWrapper, kind: str, problem: Mapping[str, Any]) ->
     out.write(f"{kind} {problem['code']}{column}{where}: {printable(problem['message'])}")
     places = problem.get("places", ())
     if len(places) > 1:
+        # In a file of one line every place is on line 1, which tells nothing.
+        has_lines = any((place["line"] or 0) > 1 for place in places)
         for place in places[:PLACES_SHOWN]:
-            line = f" (line {place['line']})" if place["line"] else ""
+            line = f" (line {place['line']})" if has_lines and place["line"] else ""
             fix = f" {printable(place['fix'])}" if place.get("fix") not in (None, problem.get("fix")) else ""
             out.write(f"    row {place['row']}{line}: {printable(place['message'])}{fix}")
         if len(places) > PLACES_SHOWN:

@@ -19,15 +19,22 @@ def write_batch(out: OutputWrapper, batch: Batch) -> None:
     """The batch's counters, what is going on in the page's words, then one line per manifest row."""
     progress = selectors.progress(batch)
     out.write(f"{batch.public_id}  {printable(batch.name)}")
-    out.write(wording.BATCH_BADGES[progress.state].label + ": " + counters(progress.counts))
+    out.write(f"{_labels(batch, progress)}: {counters(progress.counts)}")
     counts = progress.counts
     held_accounts = selectors.held_accounts(batch, progress)
     waits_until = selectors.waits_until(batch, progress, now=timezone.now())
-    out.write(printable(sentences.status_sentence(batch, progress, held_accounts, waits_until=waits_until)))
+    because = selectors.cancel_reason(batch)
+    sentence = sentences.status_sentence(
+        batch, progress, held_accounts, waits_until=waits_until, cancelled_because=because
+    )
+    out.write(printable(sentence))
     for account in held_accounts:
         out.write(f"Account {printable(sentences.held_account(account))}")
-    if noticed := attention.notices(batch, counts).count:
-        out.write(f"{wording.documents(noticed)} saved with a notice; `results` has it.")
+    noticed = attention.notices(batch, counts)
+    for item in noticed.items:
+        out.write(printable(f"Worth a look: {item.business_id}: {item.words}"))
+    if noticed.more_count:
+        out.write(f"Worth a look: {noticed.more_count:,} more; `results` has each in the column notice.")
     out.write("")
     held = _held_positions(batch) if progress.counts.held else frozenset()
     rows = (
@@ -45,6 +52,15 @@ def write_batch(out: OutputWrapper, batch: Batch) -> None:
         for row in results.rows(batch)
     )
     write(out, ("row (from 0)", "id", "version", "state", "pages", "bytes", "sha256 / reason"), rows)
+
+
+def _labels(batch: Batch, progress: selectors.Progress) -> str:
+    """`Running`, or `Running, paused`."""
+    second = wording.second_badge(
+        progress.state, is_paused=batch.paused_at is not None, is_cancelled=batch.cancelled_at is not None
+    )
+    first = wording.BATCH_BADGES[progress.state].label
+    return f"{first}, {second.label.lower()}" if second else first
 
 
 def _held_positions(batch: Batch) -> frozenset[int]:

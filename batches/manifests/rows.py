@@ -156,7 +156,7 @@ class RowChecker:
         here = (business_id, report.position)
         earlier, position = self._ids.setdefault(identifiers.visible_key(business_id), here)
         if position != report.position:
-            message = f"The id {shown(business_id)} stands at positions {position} and {report.position}."
+            message = f"The id {shown(business_id)} stands in rows {position} and {report.position}."
             if earlier != business_id:
                 both = _both_ids(earlier, position, business_id, report.position)
                 message = f"{both} look the same: an invisible character is all the difference."
@@ -255,7 +255,7 @@ class RowChecker:
             return ""
         first = self._filenames.setdefault(name.casefold(), report.position) if name else report.position
         if first != report.position:
-            message = f"The filename {shown(name)} stands at positions {first} and {report.position}."
+            message = f"The filename {shown(name)} stands in rows {first} and {report.position}."
             fix = "A number is added when both are downloaded together; give each a name of its own to avoid that."
             report.warning(Code.FILENAME_COLLISION, "filename", message, fix, first)
         return name
@@ -269,7 +269,7 @@ class RowChecker:
 
 
 def _both_ids(one: str, position: int, other: str, other_position: int) -> str:
-    return f"The ids {shown(one)} (position {position}) and {shown(other)} (position {other_position})"
+    return f"The ids {shown(one)} (row {position}) and {shown(other)} (row {other_position})"
 
 
 def _warn_of_placeholder(key: str, content: Content, report: _Report) -> None:

@@ -334,7 +334,68 @@ class Migration(migrations.Migration):
             model_name="provideraccount",
             name="deadline_seconds",
             field=models.PositiveIntegerField(
-                default=1800, validators=[django.core.validators.MinValueValidator(5)]
+                default=1800,
+                validators=[django.core.validators.MinValueValidator(5), django.core.validators.MaxValueValidator(315360000)],
+            ),
+        ),
+        migrations.AlterField(
+            model_name="provideraccount",
+            name="key_retention_seconds",
+            field=models.PositiveIntegerField(
+                default=3600,
+                validators=[django.core.validators.MaxValueValidator(315360000)],
+            ),
+        ),
+        migrations.AlterField(
+            model_name="provideraccount",
+            name="max_in_flight",
+            field=models.PositiveIntegerField(
+                default=20,
+                help_text="Most jobs at the provider at the same time.",
+                validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(100000)],
+            ),
+        ),
+        migrations.AlterField(
+            model_name="provideraccount",
+            name="poll_initial_ms",
+            field=models.PositiveIntegerField(
+                default=1000,
+                validators=[django.core.validators.MinValueValidator(50), django.core.validators.MaxValueValidator(86400000)],
+            ),
+        ),
+        migrations.AlterField(
+            model_name="provideraccount",
+            name="poll_interval_ms",
+            field=models.PositiveIntegerField(
+                default=20,
+                help_text="Least time between two status reads, in milliseconds.",
+                validators=[django.core.validators.MaxValueValidator(86400000)],
+            ),
+        ),
+        migrations.AlterField(
+            model_name="provideraccount",
+            name="poll_max_ms",
+            field=models.PositiveIntegerField(
+                default=15000,
+                validators=[django.core.validators.MinValueValidator(250), django.core.validators.MaxValueValidator(86400000)],
+            ),
+        ),
+        migrations.AlterField(
+            model_name="provideraccount",
+            name="submit_burst",
+            field=models.PositiveIntegerField(
+                default=1,
+                help_text="How many may leave at once after a quiet time.",
+                validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(10000)],
+            ),
+        ),
+        migrations.AlterField(
+            model_name="provideraccount",
+            name="submit_interval_ms",
+            field=models.PositiveIntegerField(
+                default=3000,
+                help_text="Least time between two submissions, in milliseconds.",
+                validators=[django.core.validators.MaxValueValidator(86400000)],
             ),
         ),
         migrations.AlterField(
@@ -345,20 +406,6 @@ class Migration(migrations.Migration):
                 default=list,
                 help_text="Hosts, beside the base URL's, from which a finished PDF may be fetched.",
                 validators=[batches.models.accounts.validate_hosts],
-            ),
-        ),
-        migrations.AlterField(
-            model_name="provideraccount",
-            name="poll_initial_ms",
-            field=models.PositiveIntegerField(
-                default=1000, validators=[django.core.validators.MinValueValidator(50)]
-            ),
-        ),
-        migrations.AlterField(
-            model_name="provideraccount",
-            name="poll_max_ms",
-            field=models.PositiveIntegerField(
-                default=15000, validators=[django.core.validators.MinValueValidator(250)]
             ),
         ),
         migrations.AlterField(

@@ -6,9 +6,10 @@ What may be sent when is decided in `engine/pacing.py` and `engine/health.py`; t
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from django.core.exceptions import ValidationError
-from django.core.validators import MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
@@ -51,23 +52,89 @@ class LearnedDeadline(models.TextChoices):
     ON = "on", "On"  # the suggestion holds once enough durations are known
 
 
-def validate_windows(windows: object) -> None:
-    """Windows are pairs of a whole count from 1 and a length in seconds above 0."""
-    if not isinstance(windows, list):
-        raise ValidationError("Give a list of [count, seconds] pairs, such as [[20, 60], [5, 10]].")
-    for window in windows:
-        pair = window if isinstance(window, list | tuple) and len(window) == 2 else (None, None)
-        count, seconds = pair
-        count_is_good = isinstance(count, int) and not isinstance(count, bool) and count >= 1
-        seconds_are_good = isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0
-        if not (count_is_good and seconds_are_good):
-            raise ValidationError(f"{window!r} is no window: give [count, seconds], such as [20, 60], both above 0.")
-
-
 #: No status read of one job comes closer to the one before than the cap allows, and no deadline is over at once.
 POLL_INITIAL_MS_LEAST = 50
 POLL_MAX_MS_LEAST = 250
 DEADLINE_SECONDS_LEAST = 5
+#: Longer than anybody means, and far from where times in the database and in Python end.
+MILLISECONDS_MOST = 24 * 3600 * 1000
+SECONDS_MOST = 10 * 365 * 24 * 3600
+IN_FLIGHT_MOST = 100_000
+BURST_MOST = 10_000
+#: A lane's row holds as many of its last slots as its largest window counts, and is rewritten with each of them.
+WINDOWS_MOST = 20
+WINDOW_COUNT_MOST = 10_000
+WINDOW_SECONDS_MOST = 31 * 24 * 3600
+
+#: Each limit that is a whole number, with the least and the most that it may be.
+LIMITS: Mapping[str, tuple[int, int]] = {
+    "submit_interval_ms": (0, MILLISECONDS_MOST),
+    "submit_burst": (1, BURST_MOST),
+    "poll_interval_ms": (0, MILLISECONDS_MOST),
+    "max_in_flight": (1, IN_FLIGHT_MOST),
+    "poll_initial_ms": (POLL_INITIAL_MS_LEAST, MILLISECONDS_MOST),
+    "poll_max_ms": (POLL_MAX_MS_LEAST, MILLISECONDS_MOST),
+    "deadline_seconds": (DEADLINE_SECONDS_LEAST, SECONDS_MOST),
+    "key_retention_seconds": (0, SECONDS_MOST),
+}
+
+
+def within(name: str) -> list[MinValueValidator | MaxValueValidator]:
+    """The validators of a limit. A column takes no number below 0 in any case."""
+    least, most = LIMITS[name]
+    return [MinValueValidator(least), MaxValueValidator(most)] if least else [MaxValueValidator(most)]
+
+
+def sound_limit(account: ProviderAccount, name: str) -> int:
+    """A limit as it can be worked with. The model refuses others, but a row may have been written past it.
+
+    Never raises: what is no number counts as the column's default (`unreadable_limits` has its account held).
+    """
+    least, most = LIMITS[name]
+    value = getattr(account, name)
+    return max(least, min(value, most)) if isinstance(value, int) else getattr(ProviderAccount(), name)
+
+
+def unreadable_limits(account: ProviderAccount) -> list[str]:
+    """The limits whose value is no whole number: SQLite keeps whatever is written into a column."""
+    return [name for name in LIMITS if not isinstance(getattr(account, name), int)]
+
+
+def sound_windows(windows: object) -> list[tuple[int, float]]:
+    """What of a row's windows can be kept, as (count, seconds) pairs; the interval holds all the same.
+
+    What is only too large is cut: a smaller count is slower, never faster, and nobody waits for ten years.
+    """
+    pairs = [_window(window) for window in windows] if isinstance(windows, list) else []
+    return [(min(pair[0], WINDOW_COUNT_MOST), float(min(pair[1], SECONDS_MOST))) for pair in pairs if pair is not None]
+
+
+def _window(window: object) -> tuple[int, float] | None:
+    """A whole count from 1 and a length in seconds above 0; None for anything else."""
+    count, seconds = window if isinstance(window, list | tuple) and len(window) == 2 else (None, None)
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        return None
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
+        return None
+    return count, seconds
+
+
+def validate_windows(windows: object) -> None:
+    """Windows are pairs of a whole count from 1 and a length in seconds above 0, neither too large."""
+    if not isinstance(windows, list):
+        raise ValidationError("Give a list of [count, seconds] pairs, such as [[20, 60], [5, 10]].")
+    if len(windows) > WINDOWS_MOST:
+        raise ValidationError(f"Give at most {WINDOWS_MOST} windows.")
+    for window in windows:
+        pair = _window(window)
+        if pair is None:
+            raise ValidationError(f"{window!r} is no window: give [count, seconds], such as [20, 60], both above 0.")
+        if pair[0] > WINDOW_COUNT_MOST or pair[1] > WINDOW_SECONDS_MOST:
+            raise ValidationError(
+                f"{window!r} is too large: a window counts at most {WINDOW_COUNT_MOST:,} in at most "
+                f"{WINDOW_SECONDS_MOST:,} seconds."
+            )
+
 
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", re.IGNORECASE)
 
@@ -121,11 +188,13 @@ class ProviderAccount(models.Model):
     )
 
     submit_interval_ms = models.PositiveIntegerField(
-        default=3000, help_text="Least time between two submissions, in milliseconds."
+        default=3000,
+        validators=within("submit_interval_ms"),
+        help_text="Least time between two submissions, in milliseconds.",
     )
     submit_burst = models.PositiveIntegerField(
         default=1,
-        validators=[MinValueValidator(1)],
+        validators=within("submit_burst"),
         help_text="How many may leave at once after a quiet time.",
     )
     submit_windows = models.JSONField(
@@ -135,21 +204,23 @@ class ProviderAccount(models.Model):
         help_text="Further limits as [count, seconds] pairs, e.g. [[20, 60], [5, 10]].",
     )
     poll_interval_ms = models.PositiveIntegerField(
-        default=20, help_text="Least time between two status reads, in milliseconds."
+        default=20,
+        validators=within("poll_interval_ms"),
+        help_text="Least time between two status reads, in milliseconds.",
     )
     max_in_flight = models.PositiveIntegerField(
-        default=20, validators=[MinValueValidator(1)], help_text="Most jobs at the provider at the same time."
+        default=20, validators=within("max_in_flight"), help_text="Most jobs at the provider at the same time."
     )
-    poll_initial_ms = models.PositiveIntegerField(default=1000, validators=[MinValueValidator(POLL_INITIAL_MS_LEAST)])
-    poll_max_ms = models.PositiveIntegerField(default=15000, validators=[MinValueValidator(POLL_MAX_MS_LEAST)])
-    deadline_seconds = models.PositiveIntegerField(default=1800, validators=[MinValueValidator(DEADLINE_SECONDS_LEAST)])
+    poll_initial_ms = models.PositiveIntegerField(default=1000, validators=within("poll_initial_ms"))
+    poll_max_ms = models.PositiveIntegerField(default=15000, validators=within("poll_max_ms"))
+    deadline_seconds = models.PositiveIntegerField(default=1800, validators=within("deadline_seconds"))
     learned_deadline = models.CharField(
         max_length=10,
         choices=LearnedDeadline.choices,
         default=LearnedDeadline.SUGGESTED,
         help_text="Whether the deadline that earlier durations suggest is ignored, shown, or used.",
     )
-    key_retention_seconds = models.PositiveIntegerField(default=3600)
+    key_retention_seconds = models.PositiveIntegerField(default=3600, validators=within("key_retention_seconds"))
     key_retention_source = models.CharField(max_length=200, default="assumed")
 
     price_per_job = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True)

@@ -10,6 +10,7 @@
         InvalidInput                 400, 413, 422: never resent unchanged
         AccountRefused               the account, not the document, is at fault
           Unauthorized               401, 403
+            StrangeRefusal           a "no" without the vendor's code, as of another server or a firewall before it
           InsufficientCredit         402
         RateLimited                  429, carries retry_after; costs no try
         KeyConflict                  409 or the vendor's code: other bytes, or the first request is still in flight
@@ -97,6 +98,10 @@ class Unauthorized(AccountRefused):
     """401 or 403."""
 
     failure_class = "auth"
+
+
+class StrangeRefusal(Unauthorized):
+    """A 4xx without a code of the vendor: a wrong address, or something before the service that minds one document."""
 
 
 class InsufficientCredit(AccountRefused):

@@ -39,6 +39,7 @@ from batches.providers.errors import (
     KeyConflict,
     NotFound,
     ProviderError,
+    StrangeRefusal,
     TargetRefused,
     TooLarge,
     Unauthorized,
@@ -344,9 +345,12 @@ class RelayPDF:
         if isinstance(error, (NotFound, InvalidInput)) and not speaks_of_document:
             # Another server's words: taken as the document's fault, a wrong base URL would fail all documents.
             return answer.error(
-                Unauthorized,
+                StrangeRefusal,
                 f"The address answers, but not as RelayPDF does ({answer.status}). Check the account's base URL.",
             )
+        if isinstance(error, Unauthorized) and answer.status == 403 and not error.code:
+            # A9: RelayPDF's own refusals carry a code (CONFIRMED P, N). Firewalls answer 403 to one document's HTML.
+            return answer.error(StrangeRefusal, error.words)
         return error
 
     def _read_refused(self, answer: Answer, now: datetime) -> ProviderError:

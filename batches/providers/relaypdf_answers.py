@@ -31,6 +31,8 @@ from batches.providers.http import whole_number
 MAX_ID_LENGTH = 200
 #: What `ProviderAccount.balance_seen` can hold.
 MAX_BALANCE = Decimal(10) ** 14
+#: Longer is no address that a web server takes, and would be written again with each read: the id finds the file.
+MAX_URL_LENGTH = 4096
 
 #: A4: only these two words are final in every client (CONFIRMED P, N, J, H). The aliases of part D1 stay off.
 FINAL_STATUSES = {"completed": JobPhase.SUCCEEDED, "failed": JobPhase.FAILED}
@@ -123,9 +125,11 @@ def balance_in(account: Mapping[str, Any]) -> Decimal | None:
 def result_in(job: Mapping[str, Any], job_id: str) -> ResultRef:
     """A4: `url` and `filename` may be absent (CONFIRMED N); `sizeBytes`, `expiresAt` on a job are UNKNOWN."""
     url = job.get("url")
+    if not isinstance(url, str) or not url.isprintable() or len(url) > MAX_URL_LENGTH:
+        url = ""  # the id finds the file
     return ResultRef(
         provider_job_id=job_id,
-        url=url if isinstance(url, str) and url.isprintable() else "",  # else it is no address: the id finds the file
+        url=url,
         size_bytes=whole_number(either(job, "sizeBytes", "size_bytes")),
         expires_at=_moment(either(job, "expiresAt", "expires_at")),
         filename=short_text(either(job, "filename", "fileName", "file_name")),

@@ -199,13 +199,19 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
     if progress.needs_attention:
         found = failures.causes(batch, total=counts.total, shows_all=bool(all_causes))
     waits_until = selectors.waits_until(batch, progress, now=timezone.now())
-    sentence = sentences.status_sentence(batch, progress, held, waits_until=waits_until)
+    sentence = sentences.status_sentence(
+        batch, progress, held, waits_until=waits_until, cancelled_because=selectors.cancel_reason(batch)
+    )
     tabs = _tabs(batch, progress, group=group, q=q)
     current = next(tab for tab in tabs if tab.is_current)
     return {
         "batch": batch,
         "progress": progress,
         "badge": wording.BATCH_BADGES[progress.state],
+        "second_badge": wording.second_badge(
+            progress.state, is_paused=batch.paused_at is not None, is_cancelled=batch.cancelled_at is not None
+        ),
+        "starter": selectors.starters([batch]).get(batch.pk, ""),
         "sentence": sentence,
         "breakdown": sentences.breakdown(progress),
         "estimate": sentences.sending_estimate(batch, progress),

@@ -87,7 +87,12 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
         "poll_seconds": 2,
         "live_url": f"{reverse('batches:document_live', args=[document.public_id])}?version={history.version.number}",
         "summary_revision": listings.digest(
-            job.state, job.state_changed_at, len(history.timeline), job.account.health, job.account.hold_words
+            job.state,
+            job.state_changed_at,
+            len(history.timeline),
+            job.account.health,
+            job.account.hold_words,
+            history.waits,
         ),
     }
 

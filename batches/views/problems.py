@@ -56,11 +56,14 @@ def _presented(problem: Mapping[str, Any]) -> dict[str, Any]:
     places: Sequence[Mapping[str, Any]] = problem.get("places", [])
     shown = places[:PLACES_SHOWN]
     named = {place["row"] for place in shown}
+    # In a file of one line every place is on line 1, which tells nothing.
+    has_lines = any((place.get("line") or 0) > 1 for place in places)
     rest = [row for row in problem["rows"] if row not in named]
     more = ", ".join(map(str, rest[:ROWS_NAMED])) + (", …" if len(rest) > ROWS_NAMED else "")
     return {
         **problem,
-        "where": _where(problem, places),
+        "where": _where(problem, places, has_lines=has_lines),
+        "has_lines": has_lines,
         # A single place says nothing that the problem's own words do not say.
         "places_shown": shown if len(places) > 1 else [],
         "more_rows": more,
@@ -68,12 +71,16 @@ def _presented(problem: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _where(problem: Mapping[str, Any], places: Sequence[Mapping[str, Any]]) -> str:
-    """`row 2, line 9`, `14 rows`, `line 3, character 7`, or nothing for the file as a whole."""
-    if len(problem["rows"]) > 1 and len(places) != 1:
-        return f"{len(problem['rows']):,} rows"
+def _where(problem: Mapping[str, Any], places: Sequence[Mapping[str, Any]], *, has_lines: bool) -> str:
+    """`row 2, line 9`, `row 2`, `rows 0 and 1`, `14 rows`, `line 3, character 7`, or nothing for the whole file."""
+    rows = problem["rows"]
+    if len(rows) == 2 and len(places) == 1:  # one row that repeats another: the words name both
+        return f"rows {rows[0]} and {rows[1]}"
+    if len(rows) > 1 and len(places) != 1:
+        return f"{len(rows):,} rows"
     at = places[0] if places else problem
-    parts = [f"{word} {at[key]}" for word, key in (("row", "row"), ("line", "line")) if at.get(key) is not None]
+    told = ("row", "line") if has_lines or not places else ("row",)
+    parts = [f"{key} {at[key]}" for key in told if at.get(key) is not None]
     if not places and at.get("character"):
         parts.append(f"character {at['character']}")
     return ", ".join(parts)

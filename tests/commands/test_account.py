@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
+from django.utils import timezone
 
-from batches.models import AuditEntry, ProviderAccount
+from batches.engine import pacing
+from batches.models import AuditEntry, Lane, ProviderAccount
 from tests.commands.shell import run
 
 pytestmark = pytest.mark.django_db
@@ -29,6 +32,11 @@ def test_account_holds_and_resumes_with_a_record(sandbox: ProviderAccount) -> No
     ]
 
 
+def test_a_reason_for_nothing_is_refused(sandbox: ProviderAccount) -> None:
+    code, _, err = run("account", "sandbox", "--reason", "month end")
+    assert (code, "--reason goes with --hold, --resume or --set." in err) == (2, True)
+
+
 def test_a_hold_without_a_reason_is_refused(sandbox: ProviderAccount) -> None:
     assert run("account", "sandbox", "--hold")[0] == 2
     sandbox.refresh_from_db()
@@ -46,6 +54,14 @@ def test_a_choice_about_the_learned_deadline_that_there_is_not_is_told_what_ther
     assert code == 2
     for part in ("learned_deadline", "off", "suggested", "on"):
         assert part in err
+
+
+def test_account_says_that_the_provider_asked_to_wait(sandbox: ProviderAccount) -> None:
+    assert json.loads(run("account", "sandbox", "--json")[1])["asked_to_wait_until"] is None
+    assert "asked to wait:" not in run("account", "sandbox")[1]
+    pacing.cool_down(sandbox.pk, Lane.SUBMIT, timezone.now() + timedelta(minutes=4))
+    until = json.loads(run("account", "sandbox", "--json")[1])["asked_to_wait_until"]
+    assert f"asked to wait: nothing new is sent until {until}" in run("account", "sandbox")[1]
 
 
 def test_account_sets_limits(sandbox: ProviderAccount) -> None:
@@ -71,6 +87,16 @@ def test_account_sets_limits(sandbox: ProviderAccount) -> None:
         "poll_max_ms=0",
         "deadline_seconds=0",
         "download_hosts=https://files.example.com/x",
+        "deadline_seconds=300000000000",
+        "key_retention_seconds=300000000000",
+        "submit_interval_ms=86400001",
+        "poll_interval_ms=9223372036854775807",
+        "poll_max_ms=9223372036854775807",
+        "max_in_flight=100001",
+        "submit_burst=99999999999",
+        "submit_windows=[[10001, 60]]",
+        "submit_windows=[[5, 99999999999]]",
+        "submit_windows=" + "[" * 100_000,
         "learned_deadline=by heart",
         "learned_deadline=",
         "health=open",

@@ -10,6 +10,7 @@ import pytest
 
 from batches.engine import audit, running
 from batches.models import Artifact, AuditEntry, Batch, JobState, ProviderAccount
+from batches.wording import resume_command
 from tests.commands.shell import run
 from tests.factories import NOW, make_accepted_job, make_job, make_saved_job
 from tests.web.stored import store_pdf
@@ -38,7 +39,12 @@ def test_a_batch_is_paused_resumed_and_cancelled_with_a_record(batch: Batch) -> 
     make_job(batch=batch)
     code, out, _ = run("batch", batch.public_id, "--pause", "--reason", "wrong prices")
     assert code == 0
-    assert out.startswith(f"Paused. Let it go on with: manage.py batch {batch.public_id} --resume\n{batch.public_id}  ")
+    first, second, *_ = out.splitlines()
+    assert first.startswith(
+        "Paused: nothing new of it is sent. What the provider has is still saved, and what may have "
+    )
+    assert first.endswith(f"left is settled under its own key. Let it go on with: {resume_command(batch.public_id)}")
+    assert second.startswith(f"{batch.public_id}  ")
     assert "Paused: 1 document: 1 held" in out
     assert Batch.objects.get().pause_reason == "wrong prices"
     again = run("batch", batch.public_id, "--pause", "--reason", "other")
@@ -50,7 +56,8 @@ def test_a_batch_is_paused_resumed_and_cancelled_with_a_record(batch: Batch) -> 
     assert err.startswith("Cancelled: what was not sent is given up")
     assert "It has ended already" in run("batch", batch.public_id, "--cancel", "--reason", "again")[1]
     assert "It has ended already" in run("batch", batch.public_id, "--pause", "--reason", "again")[1]
-    assert "It is cancelled for good" in run("batch", batch.public_id, "--resume")[1]
+    code, _, err = run("batch", batch.public_id, "--resume")
+    assert (code, "It is cancelled for good; nothing was resumed." in err) == (2, True)
     entries = AuditEntry.objects.order_by("pk")
     assert list(entries.values_list("action", "reason", "from_where")) == [
         ("pause_batch", "wrong prices", "command line"),
@@ -62,7 +69,10 @@ def test_a_batch_is_paused_resumed_and_cancelled_with_a_record(batch: Batch) -> 
 def test_a_cancelled_batch_that_the_provider_still_works_on_is_not_cancelled_twice(batch: Batch) -> None:
     make_accepted_job(batch=batch)
     make_job(batch=batch)
-    assert run("batch", batch.public_id, "--cancel", "--reason", "a")[1].startswith("Cancelled:")
+    _, out, _ = run("batch", batch.public_id, "--cancel", "--reason", "wrong prices")
+    assert out.startswith("Cancelled:")
+    assert "Running, cancelled: 2 documents: 1 in progress, 1 cancelled" in out
+    assert "Cancelled because: wrong prices; 1 is still at the provider and will be saved." in out
     assert run("batch", batch.public_id, "--cancel", "--reason", "b")[1].startswith("It was cancelled already.")
 
 
@@ -77,15 +87,24 @@ def test_a_pause_or_cancel_without_a_reason_and_a_reason_for_nothing_are_refused
     assert Batch.objects.filter(paused_at=None, cancelled_at=None).exists()
 
 
-def test_batch_says_why_it_is_paused_and_how_many_have_a_notice(batch: Batch) -> None:
-    make_saved_job(batch=batch)
+def test_batch_says_why_it_is_paused_and_which_have_a_notice(batch: Batch) -> None:
+    make_saved_job(batch=batch, business_id="INV-1")
     Artifact.objects.update(notice="small", notice_words="Much smaller than the others.")
     make_job(batch=batch)
     running.pause(batch.pk, reason="5 failed", by=audit.ENGINE, now=NOW)
     lines = run("batch", batch.public_id)[1].splitlines()
     assert lines[1] == "Paused: 2 documents: 1 saved, 1 held"
-    assert "It was paused because: 5 failed. When it may go on, resume it with: " in lines[2]
-    assert lines[3] == "1 document saved with a notice; `results` has it."
+    assert "It was paused because: 5 failed. When it may go on, resume it in the project folder with: " in lines[2]
+    assert lines[3] == "Worth a look: INV-1: Much smaller than the others."
+
+
+def test_a_pause_is_told_while_the_provider_still_works_on_something(batch: Batch) -> None:
+    make_accepted_job(batch=batch)
+    make_job(batch=batch)
+    running.pause(batch.pk, reason="month end", by=audit.ENGINE, now=NOW)
+    lines = run("batch", batch.public_id)[1].splitlines()
+    assert lines[1] == "Running, paused: 2 documents: 1 in progress, 1 held"
+    assert lines[2].startswith("Paused because: month end; 1 still at the provider. 1 held. When it may go on, ")
 
 
 def test_an_unknown_batch_is_refused() -> None:

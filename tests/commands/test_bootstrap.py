@@ -50,6 +50,25 @@ def test_all_workers_but_one_may_run_pumps(settings: Any, workers: int, pumps: i
     assert PumpSlot.objects.count() == pumps
 
 
+def test_a_first_pace_is_that_of_a_new_account_and_overrules_no_person() -> None:
+    first = bootstrap("--first-interval", "0.2")
+    assert (first["account"]["outcome"], first["account"]["submit_interval_ms"]) == ("made", 200)
+    call_command("account", "sandbox", "--set", "submit_interval_ms=300", stdout=io.StringIO())
+    again = bootstrap("--first-interval", "0.2")
+    assert (again["account"]["outcome"], again["account"]["submit_interval_ms"]) == ("kept", 300)
+
+
+def test_a_first_pace_overrules_no_environment(settings: Any) -> None:
+    settings.RELAYPDF_SUBMIT_INTERVAL, settings.GIVEN = 2.0, frozenset({"RELAYPDF_SUBMIT_INTERVAL"})
+    assert bootstrap("--first-interval", "0.2")["account"]["submit_interval_ms"] == 2000
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
+def test_a_first_pace_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(CommandError, match="is no pace"):
+        bootstrap(f"--first-interval={text}")
+
+
 def test_a_first_password_from_the_environment_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIRST_PASSWORD", "harbour-lantern-42")
     assert bootstrap("--admin", "okoye")["admin"]["password"] is None

@@ -56,11 +56,19 @@ WHOLE = b"%PDF-1.7\n" + b"x" * 5000 + b"\n%%EOF\n"
         (WHOLE[:-20], (len(WHOLE),), "application/pdf", f"but {len(WHOLE)} were announced"),
         (WHOLE[:-20], None, "application/pdf", "cut short"),
         (WHOLE + b"\0" * 3000, None, "application/pdf", "cut short"),
-        (b"", None, "application/pdf", "not a PDF (sent as application/pdf, 0 bytes)"),
+        (b"", None, "application/pdf", "It is empty, not a PDF (sent as application/pdf, 0 bytes)"),
         (b"", (0,), "", "not a PDF (sent as no type, 0 bytes)"),
-        (b"<html>Sign in</html>", None, "text/html", "not a PDF (sent as text/html, 20 bytes)"),
+        (b"<html>Sign in</html>", None, "text/html", "It is HTML, not a PDF (sent as text/html, 20 bytes)"),
+        (
+            b"<!DOCTYPE html><h1>Sorry</h1>",
+            (29, 8264),
+            "text/html",
+            "It is HTML, not a PDF (sent as text/html, 29 bytes; 8264 were announced).",
+        ),
+        (b"<p>Sorry</p>", None, "text/html", "It is HTML, not a PDF"),
+        (b"<Error><Code>AccessDenied</Code></Error>", None, "application/xml", "It is XML, not a PDF"),
         (b"\n" + WHOLE, None, "application/pdf", "not a PDF"),
-        (b'{"error":"expired"}', None, "application/json", "not a PDF"),
+        (b'{"error":"expired"}', None, "application/json", "It is JSON, not a PDF"),
     ],
 )
 def test_the_first_thing_that_is_wrong_is_named(

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from batches.engine import expectations
+from batches.conf import ENGINE
+from batches.engine import expectations, reads
 from batches.engine.expectations import PollPlan, Sample
 from tests.engine.samples import Dice
 
@@ -153,3 +154,7 @@ def test_where_webhooks_come_the_first_read_only_catches_what_they_miss() -> Non
 )
 def test_size_classes(byte_count: int, expected: int) -> None:
     assert expectations.size_class(byte_count) == expected
+
+
+def test_the_shortest_step_is_longer_than_what_is_gathered_so_that_no_read_follows_at_once() -> None:
+    assert ENGINE.poll_step_least_seconds > reads.GATHER.total_seconds()

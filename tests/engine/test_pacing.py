@@ -279,6 +279,7 @@ def test_a_slower_pace_holds_from_the_next_slot_on() -> None:
         ({"count": 5}, 0),
         ([[5, -1]], 0),
         ([[True, 5]], 0),
+        ([[10**30, 5], [5, 10**30], [5, float("inf")], [5, float("nan")]], 3),
         (None, 0),
     ],
 )

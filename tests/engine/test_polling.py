@@ -129,6 +129,10 @@ def test_only_a_second_read_a_poll_cap_later_is_believed_and_renders_again(after
         "failed_at": NOW,
         "failed_again_at": at,
     }
+    kept = {name: change.move.fields[name] for name in ("failure_code", "failure_words")}
+    assert kept == {"failure_code": "render_failed", "failure_words": "No."}, (
+        "what it waits for is known while it waits"
+    )
     assert "provider_job_id" not in change.submission_fields, "the closed one keeps its id"
     assert change.follow is None
 

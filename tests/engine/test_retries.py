@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,13 @@ DOUBTFUL = [errors.AnswerLost, errors.ServerFault, errors.ContractBroken, errors
 #: A definite no to the document.
 DOCUMENT_REFUSED = [errors.InvalidInput, errors.NotFound]
 #: The account or the way there; the document is not at fault.
-ACCOUNT_TROUBLE = [errors.Unauthorized, errors.InsufficientCredit, errors.RateLimited, errors.NotSent]
+ACCOUNT_TROUBLE = [
+    errors.Unauthorized,
+    errors.StrangeRefusal,
+    errors.InsufficientCredit,
+    errors.RateLimited,
+    errors.NotSent,
+]
 
 
 def decide(
@@ -37,8 +44,9 @@ def decide(
     retry_after: float | None = None,
     sent_before: bool = False,
     replayed: bool = False,
+    **more: Any,
 ) -> retries.Decision:
-    facts = SubmissionFacts(in_doubt=in_doubt, tries=tries, resend_until=resend_until, sent_before=sent_before)
+    facts = SubmissionFacts(in_doubt=in_doubt, tries=tries, resend_until=resend_until, sent_before=sent_before, **more)
     error = kind("No.", retry_after=retry_after, replayed=replayed)
     return retries.decide_submission(error, facts, now=NOW, rng=random.Random(3))
 
@@ -170,6 +178,7 @@ def test_a_second_refusal_of_the_account_takes_another_key_because_this_one_may_
     ("kind", "hold", "counts_as_unreached"),
     [
         (errors.Unauthorized, HoldReason.AUTH, False),
+        (errors.StrangeRefusal, HoldReason.AUTH, False),
         (errors.InsufficientCredit, HoldReason.CREDIT, False),
         (errors.RateLimited, None, False),
         (errors.NotSent, None, True),
@@ -188,6 +197,74 @@ def test_what_an_error_says_about_the_account(
     decision = decide(kind, in_doubt=in_doubt)
     assert decision.hold is hold
     assert decision.transport_failure is counts_as_unreached
+
+
+@pytest.mark.parametrize("sent_before", [False, True])
+@pytest.mark.parametrize("kind", [errors.Unauthorized, errors.StrangeRefusal])
+@pytest.mark.parametrize(
+    ("refused_before", "others_pass", "in_doubt", "next_step", "failure"),
+    [
+        (True, True, False, Next.FAIL, FailureClass.INVALID_INPUT),
+        (True, True, True, Next.UNKNOWN, FailureClass.UNKNOWN_OUTCOME),
+        (True, False, True, Next.RESEND, None),
+        (False, True, True, Next.RESEND, None),
+        (True, False, False, None, None),
+        (False, True, False, None, None),
+        (False, False, False, None, None),
+    ],
+)
+def test_only_a_document_that_is_refused_again_while_others_pass_is_at_fault_itself(
+    kind: type[errors.ProviderError],
+    refused_before: bool,
+    others_pass: bool,
+    in_doubt: bool,
+    next_step: Next | None,
+    failure: FailureClass | None,
+    sent_before: bool,
+) -> None:
+    decision = decide(
+        kind, sent_before=sent_before, in_doubt=in_doubt, refused_before=refused_before, others_pass=others_pass
+    )
+    assert decision.next is (next_step or (Next.ANEW if sent_before else Next.REQUEUE))
+    assert decision.failure_class == failure
+    assert decision.hold is (None if failure else HoldReason.AUTH)
+    assert decision.spends_try is (failure is not None)
+    assert ("refuses this document" in decision.words) is (failure is not None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused_before", "is_strange"),
+    [
+        (errors.Unauthorized, False, False),
+        (errors.StrangeRefusal, False, True),
+        (errors.StrangeRefusal, True, False),
+        (errors.InsufficientCredit, False, False),
+    ],
+)
+def test_a_strange_refusal_is_only_a_suspicion_the_first_time(
+    kind: type[errors.ProviderError], refused_before: bool, is_strange: bool
+) -> None:
+    assert decide(kind, refused_before=refused_before).is_strange is is_strange
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "failure"),
+    [
+        (errors.Unauthorized, FailureClass.AUTH),
+        (errors.InsufficientCredit, FailureClass.INSUFFICIENT_CREDIT),
+    ],
+)
+def test_new_keys_for_what_the_account_is_refused_for_come_to_an_end(
+    kind: type[errors.ProviderError], failure: FailureClass, replayed: bool
+) -> None:
+    most = ENGINE.new_keys_most
+    for refused_keys in range(most):
+        assert decide(kind, sent_before=True, replayed=replayed, refused_keys=refused_keys).next is Next.ANEW
+    last = decide(kind, sent_before=True, replayed=replayed, refused_keys=most)
+    assert (last.next, last.failure_class, last.in_doubt) == (Next.FAIL, failure, False)
+    assert last.hold is (None if replayed else decide(kind).hold), "the account is held as before"
+    assert decide(kind, sent_before=True, in_doubt=True, refused_keys=most).next is Next.RESEND, "never while in doubt"
 
 
 def test_only_a_429_moves_the_shared_slot() -> None:

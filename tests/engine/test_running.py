@@ -236,7 +236,32 @@ def test_what_the_provider_failed_to_render_is_failed_not_cancelled(batch: Batch
     cancel(batch)
     job.refresh_from_db()
     assert (job.state, job.failure_class) == ("failed", "render_failed")
+    assert job.failure_words == "The provider could not render it. It was not sent again: no batch needs it any more."
     assert_adds_up(batch)
+
+
+def test_what_failed_and_is_not_needed_keeps_what_the_provider_said_of_it(batch: Batch) -> None:
+    job = factories.make_accepted_job(batch=batch)
+    (submission,) = job.submissions.all()
+    failed = {"failure_code": "font_missing", "failure_words": "No font has these letters"}
+    transitions.move(
+        transitions.Move(
+            job.pk,
+            job.fencing_token,
+            JobState.ACCEPTED,
+            JobState.PENDING,
+            reason="render_again",
+            words="No font has these letters",
+            fields=failed,
+        ),
+        now=NOW,
+    )
+    Submission.objects.filter(pk=submission.pk).update(outcome=SubmissionOutcome.RENDER_FAILED, closed_at=NOW)
+    cancel(batch)
+    job.refresh_from_db()
+    assert (job.state, job.failure_class, job.failure_code) == ("failed", "render_failed", "font_missing")
+    assert job.failure_words.startswith("No font has these letters. It was not sent again: no batch needs it")
+    assert job.failure_words == job.events.order_by("id").last().words
 
 
 def test_a_document_that_somebody_attached_to_meanwhile_is_not_ended(batch: Batch) -> None:

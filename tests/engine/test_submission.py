@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import answers, submission
+from batches.engine import answers, steps, submission
 from batches.engine.changes import FollowStep
 from batches.engine.effects import NO_EFFECT
 from batches.engine.submission import Input
@@ -280,3 +280,14 @@ def test_committed_bytes_that_are_gone_say_so(store: DiskStore) -> None:
     store.put("default/other", io.BytesIO(b"the store itself is there"))
     with pytest.raises(ObjectMissing):
         submission.prepare_again(claim(JobState.SUBMITTING), open_submission(body_key="default/gone"), None, store)
+
+
+@pytest.mark.parametrize("held", [300_000_000_000, 10**30, "soon", None])
+def test_an_accepted_document_keeps_its_id_whatever_the_accounts_row_holds(held: Any) -> None:
+    """`judge_nothing` is the last word on a result: what it raised would end the pump with the id in memory."""
+    odd = account(deadline_seconds=held)
+    result = steps.Answered(sending().prepared.claim, sending(), Accepted("pdf_7", "queued", exchange()), NOW)
+    change = answers.judge_nothing(result, OverflowError("a fault of ours"), odd, now=NOW)
+    assert change.move.to_state is JobState.ACCEPTED
+    assert change.submission_fields["provider_job_id"] == "pdf_7"
+    assert NOW < change.move.fields["deadline_at"] <= NOW + timedelta(days=3650)

@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import InterfaceError, OperationalError, ProgrammingError, connection
+from django.db import IntegrityError, InterfaceError, OperationalError, ProgrammingError, connection
 from django.test.utils import CaptureQueriesContext
 
-from batches.engine import answers, changes, claims, submission, transitions, writes
+from batches.engine import answers, changes, claims, mishaps, submission, transitions, writes
 from batches.engine.changes import ArtifactFacts, Change, Follow, FollowStep
 from batches.engine.transitions import Move
 from batches.models import (
@@ -387,6 +387,19 @@ def test_an_id_that_another_documents_submission_owns_makes_the_job_unknown_and_
     assert job.version.document.business_id in job.failure_words
     assert owner.state == "accepted"
     assert Alert.objects.get().kind == AlertKind.UNKNOWN_OUTCOME
+
+
+def test_the_log_never_quotes_a_row_that_the_database_refuses(batch: Batch, caplog: pytest.LogCaptureFixture) -> None:
+    """Its text holds the provider job id in full, which fetches the PDF (PostgreSQL says so in its DETAIL)."""
+    factories.make_accepted_job(batch=batch, business_id="INV-OWNER", provider_job_id="pdf_taken")
+    writes.write_round([acceptance(claimed(sent(batch)), "pdf_taken")], now=LATER)
+    assert "IntegrityError" in caplog.text
+    assert "_record_ids" in caplog.text, "the trace is there"
+    assert "pdf_taken" not in caplog.text
+    assert "DETAIL" not in caplog.text
+    told = mishaps.without_row(IntegrityError("Key (provider_job_id)=(pdf_taken) already exists."))
+    assert "pdf_taken" not in str(told)
+    assert str(mishaps.without_row(ValueError("a fault of ours"))) == "a fault of ours"
 
 
 def test_one_row_that_cannot_be_written_parks_itself_and_the_others_are_written(batch: Batch) -> None:

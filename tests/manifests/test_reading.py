@@ -220,7 +220,7 @@ def test_the_report_has_the_agreed_shape() -> None:
         "column": "id",
         "rows": [0, 1],
         "count": 1,
-        "message": 'The id "A" stands at positions 0 and 1.',
+        "message": 'The id "A" stands in rows 0 and 1.',
         "fix": "Give each document an id of its own.",
         "places": [
             {
@@ -228,7 +228,7 @@ def test_the_report_has_the_agreed_shape() -> None:
                 "line": 1,
                 "character": report["errors"][0]["places"][0]["character"],
                 "id": "A",
-                "message": 'The id "A" stands at positions 0 and 1.',
+                "message": 'The id "A" stands in rows 0 and 1.',
                 "fix": "Give each document an id of its own.",
             }
         ],

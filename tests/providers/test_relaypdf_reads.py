@@ -21,6 +21,7 @@ from batches.providers.errors import (
     Unauthorized,
 )
 from batches.providers.relaypdf import RelayPDF
+from batches.providers.relaypdf_answers import result_in
 from tests.providers.conformance import CASES
 from tests.providers.relaypdf_double import API_KEY, RelayPDFDouble
 
@@ -268,3 +269,9 @@ def test_the_account_is_read_tolerantly(provider: RelayPDF, double: RelayPDFDoub
     double.answer("account", 200, b"<html>Welcome</html>", {"Content-Type": "text/html"})
     with pytest.raises(ContractBroken):
         provider.check_account(now=NOW)
+
+
+@pytest.mark.parametrize(("length", "kept"), [(4096, True), (4097, False), (1_000_000, False)])
+def test_an_address_of_any_length_is_not_kept_because_the_id_finds_the_file(length: int, kept: bool) -> None:
+    url = "https://files.example.com/".ljust(length, "a")
+    assert result_in({"url": url}, "pdf_7").url == (url if kept else "")

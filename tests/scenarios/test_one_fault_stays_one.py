@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.db import connection
 
 from batches.conf import ENGINE
 from batches.engine import answers, health, latewatch, polling, probes, stopping, wakeups
 from batches.engine.accounts import Providers
 from batches.models import Alert, HoldReason, ProviderAccount, WebhookEvent
+from batches.models.accounts import LIMITS
 from batches.providers import errors
 from batches.providers.base import Provider
 from tests import factories
@@ -94,6 +96,41 @@ def test_an_account_written_past_the_model_is_not_read_in_a_hot_loop(world: Worl
     world.run_for(4)
     assert world.states() == {"INV-1": "accepted"}
     assert len(world.provider.reads) <= 4 / 0.2 + 4
+
+
+def test_limits_far_past_the_model_are_refused_by_it_and_stop_no_account(world: World) -> None:
+    far = 2**31 - 1 if connection.vendor == "postgresql" else 2**63 - 1  # what the column can hold
+    odd = {name: world.other_account(SimulatedProvider(world.clock)) for name in LIMITS}
+    for name, account in odd.items():
+        ProviderAccount.objects.filter(pk=account.pk).update(**{name: far})
+        account.refresh_from_db()
+        with pytest.raises(ValidationError, match=name):
+            account.full_clean()
+        world.hand_over(f"ODD-{name}", account=account)
+    world.hand_over(*NAMES)
+    world.run_until(lambda: list(world.states().values()).count("saved") == len(NAMES) + len(LIMITS), within=300)
+    assert set(ProviderAccount.objects.values_list("health", flat=True)) == {"open"}
+
+
+def test_an_account_whose_limit_is_no_number_is_held_with_words_and_the_others_go_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite keeps whatever is written into a column."""
+    bad = world.other_account(SimulatedProvider(world.clock))
+    world.hand_over("BAD-1", account=bad)
+    world.hand_over(*NAMES)
+    real = health.readable_accounts
+
+    def read(*, now: datetime) -> dict[int, ProviderAccount]:
+        accounts = real(now=now)
+        setattr(accounts[bad.pk], "deadline_seconds", "soon")  # noqa: B010 - as SQLite would give it
+        return accounts
+
+    monkeypatch.setattr(health, "readable_accounts", read)
+    world.run_until(lambda: list(world.states().values()).count("saved") == len(NAMES))
+    assert ProviderAccount.objects.values_list("health", "hold_reason").get(pk=bad.pk) == ("held", "auth")
+    assert "Correct its address, hosts, key and limits" in Alert.objects.get(account=bad).words
+    assert world.states()["BAD-1"] == "pending"
 
 
 # --- faults of our own ---

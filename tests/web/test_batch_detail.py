@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from batches import selectors
-from batches.engine import pacing
+from batches.engine import audit, pacing, running
 from batches.models import Batch, Document, Job, JobState, Lane, PacingLane, ProviderAccount
 from tests.factories import NOW, make_accepted_job, make_job, make_saved_job
 
@@ -55,6 +55,44 @@ def test_the_sentence_says_what_happens_and_what_is_needed(batch: Batch, operato
     make_job(batch=batch, state=JobState.FAILED)
     page = operator.get(page_of(batch)).text
     assert "Rendering: 1 at the provider, 1 waiting for its turn at 20 a second. 1 document needs a person." in page
+
+
+@pytest.mark.parametrize("verb", [running.pause, running.cancel])
+def test_what_a_person_stopped_looks_so_while_the_provider_still_works_on_it(
+    verb: Any, batch: Batch, operator: Client
+) -> None:
+    make_accepted_job(batch=batch)
+    make_job(batch=batch)
+    drawn = operator.get("/").text
+    verb(batch.pk, reason="wrong prices", by=audit.By(None, "root (command line)", "command line"), now=NOW)
+    word = {running.pause: "Paused", running.cancel: "Cancelled"}[verb]
+    head, rest = operator.get(page_of(batch)).text.split("</h1>", 1)
+    assert [head.count(f"</svg>{label}</span>") for label in ("Running", word)] == [1, 1]
+    assert f"{word} because: wrong prices; 1 " in rest
+    assert f"</svg>{word}</span>" in operator.get("/").text
+    row = re.search(r'data-row="([^"]*)"', drawn)
+    assert row is not None
+    assert f"</svg>{word}</span>" in operator.get("/live/", {"rows": row[1]}).text, "also on a list that is open"
+
+
+def test_a_batch_that_was_started_by_a_command_names_who_did(batch: Batch, operator: Client) -> None:
+    by = audit.By(None, "root (command line)", "command line")
+    audit.record(
+        "start_batch",
+        subject=f"batch {batch.public_id}",
+        workspace=batch.workspace,
+        actor=by.actor,
+        actor_words=by.words,
+        from_where=by.from_where,
+        now=batch.created_at,
+    )
+    assert "by root (command line)" in operator.get(page_of(batch)).text
+    assert "· root (command line)" in operator.get("/").text
+
+
+def test_a_document_that_waits_after_a_failed_render_says_what_failed(batch: Batch, operator: Client) -> None:
+    make_job(batch=batch, failure_words="No font has these letters.")
+    assert "Not rendered so far: No font has these letters." in operator.get(page_of(batch)).text
 
 
 def test_failed_items_stand_by_name_with_reason_and_what_to_do(batch: Batch, operator: Client) -> None:

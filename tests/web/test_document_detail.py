@@ -12,6 +12,7 @@ from django.conf import settings
 from django.test import Client
 
 from batches import storage
+from batches.engine import audit, running
 from batches.models import AuditEntry, Batch, Exchange, Job, JobEvent, JobState, ProviderAccount
 from tests.factories import NOW, make_accepted_job, make_job, make_saved_job, make_submission, make_version
 from tests.web.stored import store_pdf
@@ -81,6 +82,87 @@ def test_a_document_that_may_have_been_sent_is_not_held(batch: Batch, operator: 
     page = operator.get(page_of(job)).text
     assert page.split("</h1>")[0].rstrip().endswith("Waiting</span>")
     assert "is held" not in page
+
+
+DUE = NOW + timedelta(seconds=72)
+FAILED_ONCE = {"outcome": "render_failed", "closed_at": NOW, "provider_job_id": "pdf_1", "accepted_at": NOW}
+WORDS = {"failure_words": "No font has these letters.", "failure_code": "font_missing"}
+DEADLINE = {"deadline_at": NOW + timedelta(hours=1)}
+
+
+@pytest.mark.parametrize(
+    ("state", "fields", "submission", "words"),
+    [
+        ("pending", {}, None, "It waits for its turn to be sent."),
+        (
+            "pending",
+            WORDS,
+            {**FAILED_ONCE, "in_doubt": False},
+            (
+                "Failed once at the provider, not billed (No font has these letters, font_missing). "
+                "It will be sent again in its turn, from 09:01:12 UTC on."
+            ),
+        ),
+        (
+            "pending",
+            {**WORDS, "lead_batch": None},
+            {**FAILED_ONCE, "in_doubt": False},
+            "(No font has these letters, font_missing). It is not sent: no batch needs it any more.",
+        ),
+        (
+            "pending",
+            {},
+            {"in_doubt": False, "try_count": 1},
+            "The try before came to nothing. It will be sent again in its turn, from 09:01:12 UTC on.",
+        ),
+        (
+            "submitting",
+            {},
+            {"try_count": 1},
+            "No clear answer came, so it may have arrived. It is sent again with the same key from 09:01:12 UTC on.",
+        ),
+        ("submitting", {"lease_owner": "a", "lease_until": DUE}, {"try_count": 1}, "Being handed to the provider."),
+        (
+            "accepted",
+            DEADLINE,
+            {"provider_job_id": "pdf_1", "accepted_at": NOW, "in_doubt": False, "failed_at": NOW},
+            (
+                "The provider says it failed and was not billed; it is read once more at 09:01:12 UTC "
+                "before it is sent again."
+            ),
+        ),
+        (
+            "accepted",
+            DEADLINE,
+            {"provider_job_id": "pdf_1", "accepted_at": NOW, "in_doubt": False},
+            "The provider accepted it and works on it.",
+        ),
+        (
+            "rendered",
+            {},
+            {"provider_job_id": "pdf_1", "accepted_at": NOW, "in_doubt": False},
+            "The finished file could not be fetched yet; the next try is at 09:01:12 UTC.",
+        ),
+    ],
+)
+def test_the_page_says_why_a_document_waits_and_until_when(
+    state: str,
+    fields: dict[str, Any],
+    submission: dict[str, Any] | None,
+    words: str,
+    batch: Batch,
+    operator: Client,
+) -> None:
+    job = make_job(batch=batch, state=state, **{"due_at": DUE, **fields})
+    if submission is not None:
+        make_submission(job=job, **submission)
+    assert f"{words} The PDF appears here when it is saved." in operator.get(page_of(job)).text
+
+
+def test_the_page_says_that_a_document_waits_for_a_paused_batch(batch: Batch, operator: Client) -> None:
+    job = make_job(batch=batch)
+    running.pause(batch.pk, reason="month end", by=audit.ENGINE, now=NOW)
+    assert "It is not sent while its batch is paused." in operator.get(page_of(job)).text
 
 
 def test_a_held_account_leads_staff_to_the_admin(batch: Batch, operator: Client, admin_client: Client) -> None:
@@ -209,6 +291,16 @@ def test_a_download_has_a_readable_name_and_leaves_a_record(saved: Job, viewer: 
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.actor_words) == ("download_pdf", "nadia")
     assert entry.subject == f"document {saved.version.document.public_id} v1"
+
+
+def test_a_phone_gets_a_button_instead_of_a_preview_that_it_cannot_draw(saved: Job, viewer: Client) -> None:
+    page = viewer.get(page_of(saved)).text
+    assert f'<a class="btn preview-open" href="{page_of(saved)}v1.pdf"' in page
+    rules = (Path(settings.BASE_DIR) / "batches/static/batches/batches.css").read_text()
+    narrow = rules.split("@media (max-width: 640px)")[1].split("@media")[0]
+    assert ".preview, .preview-note { display: none; }" in narrow
+    assert ".preview-open { display: flex;" in narrow
+    assert ".preview-open { display: none; }" in rules.split("@media (max-width: 900px)")[0]
 
 
 def test_a_version_without_a_pdf_has_none(batch: Batch, operator: Client) -> None:

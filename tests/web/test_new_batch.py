@@ -87,12 +87,19 @@ def test_a_refused_file_shows_every_kind_of_error_and_keeps_nothing(
     assert page.status_code == 422
     for code in ("duplicate_id", "missing_id", "missing_file", "empty_html", "bad_option"):
         assert f">{code}<" in page.text
-    assert "row 1, line 1" in page.text
+    assert "rows 0 and 2 <code>id</code>" in page.text, "one that repeats another"
+    assert "row 1 <code>id</code>" in page.text
+    assert ", line" not in page.text, "the whole file is one line"
     assert "this needs a ZIP with the file" in page.text
     assert "Start" not in page.text.split("<dialog")[0]
     assert not Batch.objects.exists()
     assert stored_uploads(artifact_folder) == []
     assert AuditEntry.objects.get().facts["is_ok"] is False
+
+
+def test_lines_are_named_where_the_file_has_more_than_one(upload: Callable[..., Any]) -> None:
+    lines = b'{"id": "A", "html_content": "<p>1</p>"}\n{"html_content": "<p>2</p>"}\n'
+    assert "row 1, line 2 <code>id</code>" in upload(lines, name="invoices.jsonl").text
 
 
 @pytest.mark.parametrize(

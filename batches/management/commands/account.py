@@ -34,6 +34,8 @@ class Command(DatabaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         account = choosing.account(options["slug"])
+        if options["reason"].strip() and not (options["hold"] or options["resume"] or options["set"]):
+            raise choosing.refusal("--reason goes with --hold, --resume or --set.")
         if options["hold"]:
             done = self._hold(account, options["reason"].strip())
         elif options["resume"]:
@@ -81,6 +83,11 @@ class Command(DatabaseCommand):
         else:
             self.stdout.write(f"{account.slug}: open, {wording.pace(sentences.interval_ms(account))}")
         self.stdout.write(f"Webhooks: {webhook_health.words(webhook_health.of(account.pk))}")
+        if facts["asked_to_wait_until"]:
+            self.stdout.write(
+                f"The provider asked to wait: nothing new is sent until {facts['asked_to_wait_until']}. "
+                "It goes on by itself."
+            )
         for key, value in facts.items():
             self.stdout.write(f"  {key:<26}{value if value not in (None, '') else '-'}")
 
@@ -98,6 +105,7 @@ def _facts(account: ProviderAccount) -> dict[str, Any]:
         "hold_reason": account.hold_reason or None,
         "hold_words": account.hold_words or None,
         "held_at": results.timestamp(account.held_at),
+        "asked_to_wait_until": results.timestamp(selectors.asked_to_wait_until(account, now=timezone.now())),
         "waiting": selectors.waiting_count(account),
         "in_flight": selectors.in_flight_count(account),
         "max_in_flight": account.max_in_flight,

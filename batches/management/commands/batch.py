@@ -18,7 +18,7 @@ from batches.models import Batch
 class Command(DatabaseCommand):
     help = (
         "Show a batch: its state, its counters and what became of each document; pause it, let it go on, or cancel it. "
-        "Exits 0 in any state."
+        "Exits 0 in any state, and where there is nothing to do; 2 where a cancelled batch is to be resumed."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -71,13 +71,18 @@ def _pause(batch: Batch, reason: str) -> str:
         return "It has ended already; nothing was paused."
     if not running.pause(batch.pk, reason=reason, by=auditing.by(), now=timezone.now()):
         return "It was paused or cancelled already; that stays as it is."
-    return f"Paused. Let it go on with: {wording.resume_command(batch.public_id)}"
+    return (
+        "Paused: nothing new of it is sent. What the provider has is still saved, and what may have left is settled "
+        f"under its own key. Let it go on with: {wording.resume_command(batch.public_id)}"
+    )
 
 
 def _resume(batch: Batch, reason: str) -> str:
     if running.resume(batch.pk, reason=reason, by=auditing.by(), now=timezone.now()):
         return "Resumed."
-    return "It is cancelled for good; nothing was resumed." if batch.cancelled_at else "It was not paused."
+    if batch.cancelled_at is not None:
+        raise choosing.refusal("It is cancelled for good; nothing was resumed.")
+    return "It was not paused."
 
 
 def _cancel(batch: Batch, reason: str) -> str:

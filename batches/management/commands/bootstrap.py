@@ -6,8 +6,10 @@ Exit codes: 0 ready, 2 something that a person has to decide (a sentence says wh
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
+from argparse import ArgumentTypeError
 from typing import Any
 
 from django.conf import settings
@@ -25,6 +27,7 @@ from batches.management import choosing
 from batches.models import ProviderAccount
 
 PASSWORD_VARIABLE = "FIRST_PASSWORD"  # noqa: S105 - the name of a variable, not a password
+LONGEST_INTERVAL_SECONDS = 3600
 
 
 class Command(BaseCommand):
@@ -40,6 +43,13 @@ class Command(BaseCommand):
             "--admin",
             metavar="USERNAME",
             help=f"Make a first administrator with the password in {PASSWORD_VARIABLE}, else with one that is printed.",
+        )
+        parser.add_argument(
+            "--first-interval",
+            metavar="SECONDS",
+            type=_interval,
+            help="Least seconds between two submissions of the account if this makes it, where the environment names "
+            "none; an account that is there already is left as it is.",
         )
         parser.add_argument("--json", action="store_true", help="Print the summary as one JSON document.")
 
@@ -61,9 +71,10 @@ class Command(BaseCommand):
         call_command("migrate", interactive=False, verbosity=0)
         installation.ensure_store(storage.open_store(settings.STORAGE_URL))
         workspace = installation.ensure_workspace(now=now)
-        outcome = installation.ensure_account(
-            installation.plan_account(settings), rotate_key=options["rotate_key"], now=now
-        )
+        plan = installation.plan_account(settings)
+        if options["first_interval"] is not None:
+            plan = plan.paced_at_first(options["first_interval"])
+        outcome = installation.ensure_account(plan, rotate_key=options["rotate_key"], now=now)
         installation.ensure_lanes()
         pumps = max(1, settings.CLUSTER_WORKERS - 1)
         slots.ensure(pumps)
@@ -105,6 +116,16 @@ class Command(BaseCommand):
             self.stdout.write(f"{label:<11}{words}")
         for note in account["notes"]:
             self.stdout.write(f"{'':<11}{note}")
+
+
+def _interval(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= LONGEST_INTERVAL_SECONDS:
+        raise ArgumentTypeError(f"{text!r} is no pace; give seconds from 0 to {LONGEST_INTERVAL_SECONDS}.")
+    return seconds
 
 
 def _account_facts(account: ProviderAccount) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from batches.management.loadtest_probes import Probes
 from batches.management.loadtest_run import LoadTest
 from batches.management.readiness import DatabaseCommand
 from batches.models import ProviderAccount, Workspace
+from batches.models.accounts import IN_FLIGHT_MOST
 
 WORKSPACE = "loadtest"
 STEPS = "1,2,4,8,16,32"
@@ -136,8 +137,10 @@ def _steps(text: str) -> list[int]:
         steps = [int(part) for part in text.split(",")]
     except ValueError:
         steps = []
-    if not steps or steps[0] < 1 or steps != sorted(set(steps)):
-        raise ArgumentTypeError(f"{text!r} are no steps; give rising whole numbers such as {STEPS}.")
+    if not steps or steps[0] < 1 or steps != sorted(set(steps)) or steps[-1] > IN_FLIGHT_MOST:
+        raise ArgumentTypeError(
+            f"{text!r} are no steps; give rising whole numbers up to {IN_FLIGHT_MOST}, such as {STEPS}."
+        )
     return steps
 
 
