@@ -286,6 +286,7 @@ ERROR_WORDS: Mapping[str, str] = {
     "InsufficientCredit": "no credit",
     "RateLimited": "too fast",
     "KeyConflict": "the key is known with other content",
+    "StrangeRefusal": "refused, and not in the words of the service",
     "NotFound": "not known there",
     "TargetRefused": "we may not go to that address",
     "TooLarge": "the answer is too large",
