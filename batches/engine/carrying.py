@@ -3,6 +3,9 @@
 What is done to a group and what is written down of it are committed together, so whoever dies leaves either both or
 neither, and the next worker goes on with what waits. Each item is judged again when its turn comes. A group's first
 lock is its action's row: an abort waits for the group under way, and a worker that lost its lease finds it out there.
+
+Reconcile asks the provider, and no transaction is open across that: it is applied between two of them. It writes only
+what is certain and costs nothing, so an item that is reconciled again after a death comes to the same end.
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ SLICE = timedelta(seconds=4)
 LEASE = timedelta(seconds=15)
 #: Actions that take turns within a slice, a group each: a small one does not wait for the end of a large one.
 ACTIONS_MOST = 8
+#: Verbs that ask the provider, and how many items then make a group: a few reads, well within the lease.
+ASKS_THE_PROVIDER = frozenset({Verb.RECONCILE})
+ASKED_AT_ONCE = 5
 FAULT = "A fault of our own stopped it here, and nothing of it was done; the log has the details. Report it."
 
 
@@ -84,7 +90,10 @@ def _group(action_id: int, owner: str, clock: Clock) -> int | None:
 
     Where the group fails as a whole, its items are done one by one, and the one at fault is marked.
     """
+    asks = BulkAction.objects.filter(pk=action_id, verb__in=ASKS_THE_PROVIDER).exists()
     try:
+        if asks:
+            return _settle_asking(action_id, owner, now=clock.now(), most=ASKED_AT_ONCE)
         return _settle(action_id, owner, now=clock.now(), most=applying.ITEMS_AT_ONCE)
     except _NotOurs:
         return None
@@ -92,16 +101,16 @@ def _group(action_id: int, owner: str, clock: Clock) -> int | None:
         raise
     except Exception:
         log.exception("a group of bulk action %s failed; its items are done one by one", action_id)
-    return _one_by_one(action_id, owner, clock)
+    return _one_by_one(action_id, owner, clock, _settle_asking if asks else _settle)
 
 
-def _one_by_one(action_id: int, owner: str, clock: Clock) -> int | None:
+def _one_by_one(action_id: int, owner: str, clock: Clock, settle: Callable[..., int | None]) -> int | None:
     ends_at = clock.now() + SLICE
     for settled in range(applying.ITEMS_AT_ONCE):
         if clock.now() >= ends_at:
             return settled
         try:
-            if _settle(action_id, owner, now=clock.now(), most=1) is None:
+            if settle(action_id, owner, now=clock.now(), most=1) is None:
                 return None
         except _NotOurs:
             return None
@@ -124,17 +133,44 @@ def _settle(action_id: int, owner: str, *, now: datetime, most: int) -> int | No
             return None
         # Regenerating and attaching happen under the workspace, so no item gets another version while it is held.
         Workspace.objects.select_for_update(no_key=True).get(pk=action.workspace_id)
-        replaced = {
-            row.pk
-            for row in BulkActionItem.objects.filter(pk__in=[row.pk for row in waiting]).exclude(
-                version=F("item__version")
-            )
-        }
-        wanted = [row.item_id for row in waiting if row.pk not in replaced]
-        results = applying.APPLY[Verb(action.verb)](wanted, order=_order(action), now=now) if wanted else {}
-        skipped = Result(ItemResult.SKIPPED, bulk_actions.REPLACED)
-        _write(waiting, {row.pk: results.get(row.item_id, skipped) for row in waiting}, now=now)
+        _write(waiting, _applied(action, waiting, now=now), now=now)
         return len(waiting)
+
+
+def _applied(action: BulkAction, waiting: Sequence[BulkActionItem], *, now: datetime) -> dict[int, Result]:
+    """Apply the verb to those that still name the version which was planned; what became of each row."""
+    rows = BulkActionItem.objects.filter(pk__in=[row.pk for row in waiting])
+    replaced = set(rows.exclude(version=F("item__version")).values_list("pk", flat=True))
+    wanted = [row.item_id for row in waiting if row.pk not in replaced]
+    results = applying.APPLY[Verb(action.verb)](wanted, order=_order(action), now=now) if wanted else {}
+    skipped = Result(ItemResult.SKIPPED, bulk_actions.REPLACED)
+    return {row.pk: results.get(row.item_id, skipped) for row in waiting}
+
+
+def _settle_asking(action_id: int, owner: str, *, now: datetime, most: int) -> int | None:
+    """As `_settle`, for a verb that asks the provider: no transaction is open while it is applied."""
+    action = _ours_alone(action_id, owner, now=now)
+    waiting = _next(action, most)
+    if not waiting:
+        return _settle(action_id, owner, now=now, most=most)
+    results = _applied(action, waiting, now=now)
+    _keep(action_id, owner, waiting, results, now=now)
+    return len(waiting)
+
+
+@again_after_deadlock
+@transaction.atomic
+def _ours_alone(action_id: int, owner: str, *, now: datetime) -> BulkAction:
+    return _ours(action_id, owner, now=now)
+
+
+@again_after_deadlock
+@transaction.atomic
+def _keep(
+    action_id: int, owner: str, rows: Sequence[BulkActionItem], results: dict[int, Result], *, now: datetime
+) -> None:
+    _ours(action_id, owner, now=now)
+    _write(rows, results, now=now)
 
 
 def _next(action: BulkAction, most: int) -> list[BulkActionItem]:

@@ -8,13 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django_q.models import OrmQ
 
 from batches import queue
 from batches.actions import Chosen
 from batches.engine import applying, bulk, bulk_actions, carrying, pumping, repairs
 from batches.engine.carrying import Tally
+from batches.engine.orders import Result
 from batches.models import (
     AuditEntry,
     Batch,
@@ -393,3 +394,26 @@ def test_workers_that_begin_together_do_each_document_once() -> None:
     assert counts(action) == {"done": 30}
     assert JobEvent.objects.filter(to_state=JobState.PENDING).count() == 30
     assert AuditEntry.objects.filter(action="finish_bulk_action").count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("verb", [Verb.RECONCILE, Verb.RETRY])
+def test_no_transaction_is_open_while_the_provider_is_asked(
+    verb: Verb, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factories.make_submission(job=factories.make_job(batch=batch, state=JobState.UNKNOWN), try_count=1)
+    one_of_each(batch)
+    inside: list[bool] = []
+
+    def ask(item_ids: Iterable[int], **_: Any) -> dict[int, Result]:
+        inside.append(connection.in_atomic_block)
+        return {item_id: Result(ItemResult.DONE, "Asked.") for item_id in item_ids}
+
+    action = confirmed(batch, verb)
+    monkeypatch.setitem(applying.APPLY, verb, ask)  # type: ignore[arg-type]  # it is a dictionary
+    while carry_out().is_work_left:
+        pass
+    assert set(inside) == {verb is Verb.RETRY}
+    action.refresh_from_db()
+    assert action.finished_at == NOW
+    assert counts(action)["done"] == action.plan["eligible"]
