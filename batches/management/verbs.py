@@ -33,6 +33,7 @@ class Row:
 
     item_id: int
     job_id: int
+    version_id: int
     batch: str
     position: int
     business_id: str
@@ -64,22 +65,24 @@ class VerbCommand(DatabaseCommand):
         """What is handed to the engine; a verb that is told more than a reason adds it."""
         return Order(auditing.by(), reason=options["reason"].strip(), is_confirmed=options["confirm"])
 
-    def asked(self, options: dict[str, Any]) -> Asked:
-        """What the plan takes for asked for beside the verb."""
+    def asked(self, options: dict[str, Any], rows: Sequence[Row]) -> Asked:
+        """What the plan takes for asked for beside the verb. Raises a refusal."""
         return Asked()
 
     def handle(self, *args: Any, **options: Any) -> None:
         if self.verb in verbs.NEEDS_REASON and not options["reason"].strip() and not options["dry_run"]:
             raise choosing.refusal(f"{self.verb.label} asks for a reason: --reason '…'.")
         now = timezone.now()
-        rows = plan(self.verb, _chosen(options), self.asked(options), is_confirmed=options["confirm"], now=now)
+        chosen = chosen_items(options)
+        asked = self.asked(options, chosen)
+        rows = plan(self.verb, chosen, asked, is_confirmed=options["confirm"], now=now)
         if not options["dry_run"]:
             rows = self._applied(rows, options, now=now)
         report = _report(self.verb, rows, is_dry_run=options["dry_run"])
         if options["json"]:
             self.stdout.write(json.dumps(report, ensure_ascii=False, indent=2))
         else:
-            self._write(report)
+            self.write(report)
         if report["failed"]:
             raise CommandError("Some failed through a fault of ours; the log has the trace.", returncode=1)
         if not report["done"] and not report["eligible"]:
@@ -95,7 +98,8 @@ class VerbCommand(DatabaseCommand):
             for row in rows
         ]
 
-    def _write(self, report: dict[str, Any]) -> None:
+    def write(self, report: dict[str, Any]) -> None:
+        """Tell a person; a verb whose words of each document matter adds them."""
         count = report["eligible"] if report["dry_run"] else report["done"]
         does = "would be done for" if report["dry_run"] else "is done for"
         self.stdout.write(f"{self.verb.label} {does} {wording.documents(count)}: {report['price']}.")
@@ -121,7 +125,7 @@ def plan(verb: Verb, items: Sequence[Row], asked: Asked, *, is_confirmed: bool, 
     return rows
 
 
-def _chosen(options: dict[str, Any]) -> list[Row]:
+def chosen_items(options: dict[str, Any]) -> list[Row]:
     """The items that the arguments name. Raises a refusal."""
     names = list(dict.fromkeys(options["document"] or ()))
     if options["batch"]:
@@ -143,8 +147,8 @@ def _chosen(options: dict[str, Any]) -> list[Row]:
         shown = ", ".join(repr(name) for name in missing[:DOCUMENTS_NAMED])
         more = f" and {len(missing) - DOCUMENTS_NAMED:,} more" if len(missing) > DOCUMENTS_NAMED else ""
         raise choosing.refusal(f"{where.capitalize()} has no document {shown}{more}.")
-    columns = ("pk", "version__job", "batch__public_id", "position", "document__business_id", "version__number")
-    return [Row(*values) for values in items.order_by("batch", "position").values_list(*columns)]
+    columns = ("pk", "version__job", "version", "batch__public_id", "position", "document__business_id")
+    return [Row(*values) for values in items.order_by("batch", "position").values_list(*columns, "version__number")]
 
 
 def _report(verb: Verb, rows: Sequence[Row], *, is_dry_run: bool) -> dict[str, Any]:

@@ -67,7 +67,9 @@ def test_named_documents_are_those_of_the_workspace_or_of_the_batch_beside_them(
     assert BatchItem.objects.get(dismissed_note="known").document.business_id == "INV-1"
 
 
-@pytest.mark.parametrize("name", ["check_again", "fetch_again", "retry", "cancel", "dismiss", "reopen"])
+@pytest.mark.parametrize(
+    "name", ["check_again", "fetch_again", "retry", "regenerate", "reconcile", "cancel", "dismiss", "reopen"]
+)
 @pytest.mark.parametrize("arguments", [[], ["--document", "NONE"], ["--batch", "bat_none"]])
 def test_what_names_nothing_is_refused(name: str, arguments: list[str], batch: Batch) -> None:
     code, out, err = run(name, *arguments, "--reason", "x", "--json")
@@ -75,7 +77,7 @@ def test_what_names_nothing_is_refused(name: str, arguments: list[str], batch: B
     assert err
 
 
-@pytest.mark.parametrize("name", ["retry", "cancel", "dismiss"])
+@pytest.mark.parametrize("name", ["retry", "regenerate", "cancel", "dismiss"])
 def test_a_verb_that_bills_or_gives_up_asks_for_a_reason(name: str, batch: Batch) -> None:
     code, _, err = run(name, "--batch", batch.public_id)
     assert (code, "asks for a reason" in err) == (2, True)
