@@ -312,6 +312,7 @@ EVENT_WORDS: Mapping[str, str] = {
     "render_again": "The provider says twice that it could not render it and did not bill it; it is sent once more.",
     "deadline_exceeded": "We stopped waiting; we look further apart, and a late result is still saved.",
     "finished_late": "The provider has finished it after all.",
+    "failed_late": "Read twice as failed and not billed, after its deadline; it may be sent once more.",
     "finished_meanwhile": "The provider has finished an earlier submission of it after all.",
     "found_by_look_up": "The provider's look-up names the job that its submission made.",
     "read_by_reconcile": "The provider says that it has it.",

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 #: Items of one transaction: their rows are locked for a few hundredths of a second.
 ITEMS_AT_ONCE = 200
+#: Verbs that ask the provider: never inside a transaction, and each item by itself.
+ASKING = frozenset({Verb.RECONCILE})
 
 
 class Apply(Protocol):
@@ -51,7 +53,11 @@ def apply(verb: Verb, item_ids: Sequence[int], *, order: Order, now: datetime) -
     results: dict[int, Result] = {}
     for start in range(0, len(ids), ITEMS_AT_ONCE):
         results |= _slice(verb, ids[start : start + ITEMS_AT_ONCE], order=order, now=now)
-    return results
+    # Nobody comes back here for what had to be put off.
+    return {
+        pk: Result(ItemResult.SKIPPED, each.words) if each.result is ItemResult.WAITING else each
+        for pk, each in results.items()
+    }
 
 
 def _slice(verb: Verb, ids: Sequence[int], *, order: Order, now: datetime) -> dict[int, Result]:

@@ -4,8 +4,8 @@ What is done to a group and what is written down of it are committed together, s
 neither, and the next worker goes on with what waits. Each item is judged again when its turn comes. A group's first
 lock is its action's row: an abort waits for the group under way, and a worker that lost its lease finds it out there.
 
-Reconcile asks the provider, and no transaction is open across that: it is applied between two of them. It writes only
-what is certain and costs nothing, so an item that is reconciled again after a death comes to the same end.
+A verb that asks the provider goes item by item, with no transaction open while it asks. Whoever dies before the result
+is written down leaves an item that is asked after once more: that is free, and nothing of it moves or is sent twice.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
-from batches.engine import applying, audit, bulk, bulk_actions, mishaps
+from batches.engine import applying, audit, bulk, bulk_actions, mishaps, reconcile
 from batches.engine.audit import By
 from batches.engine.clock import Clock
 from batches.engine.contention import again_after_deadlock
 from batches.engine.orders import Order, Result
+from batches.engine.readpace import ReadPace
 from batches.models import BulkAction, BulkActionItem, ItemResult, Verb, Workspace
 
 log = logging.getLogger(__name__)
@@ -30,11 +31,12 @@ log = logging.getLogger(__name__)
 #: One slice: short, so that what is confirmed meanwhile starts within five seconds although all pumps are busy.
 SLICE = timedelta(seconds=4)
 LEASE = timedelta(seconds=15)
+#: While a provider is asked about one item: its answers, one after the other, each within its time limit.
+ASKING_LEASE = timedelta(minutes=5)
+#: For a slot among the account's status reads; then the item waits for another slice.
+ASKING_PATIENCE = timedelta(seconds=2)
 #: Actions that take turns within a slice, a group each: a small one does not wait for the end of a large one.
 ACTIONS_MOST = 8
-#: Verbs that ask the provider, and how many items then make a group: a few reads, well within the lease.
-ASKS_THE_PROVIDER = frozenset({Verb.RECONCILE})
-ASKED_AT_ONCE = 5
 FAULT = "A fault of our own stopped it here, and nothing of it was done; the log has the details. Report it."
 
 
@@ -90,10 +92,9 @@ def _group(action_id: int, owner: str, clock: Clock) -> int | None:
 
     Where the group fails as a whole, its items are done one by one, and the one at fault is marked.
     """
-    asks = BulkAction.objects.filter(pk=action_id, verb__in=ASKS_THE_PROVIDER).exists()
     try:
-        if asks:
-            return _settle_asking(action_id, owner, now=clock.now(), most=ASKED_AT_ONCE)
+        if BulkAction.objects.filter(pk=action_id, verb__in=applying.ASKING).exists():
+            return _ask(action_id, owner, clock)
         return _settle(action_id, owner, now=clock.now(), most=applying.ITEMS_AT_ONCE)
     except _NotOurs:
         return None
@@ -101,16 +102,16 @@ def _group(action_id: int, owner: str, clock: Clock) -> int | None:
         raise
     except Exception:
         log.exception("a group of bulk action %s failed; its items are done one by one", action_id)
-    return _one_by_one(action_id, owner, clock, _settle_asking if asks else _settle)
+    return _one_by_one(action_id, owner, clock)
 
 
-def _one_by_one(action_id: int, owner: str, clock: Clock, settle: Callable[..., int | None]) -> int | None:
+def _one_by_one(action_id: int, owner: str, clock: Clock) -> int | None:
     ends_at = clock.now() + SLICE
     for settled in range(applying.ITEMS_AT_ONCE):
         if clock.now() >= ends_at:
             return settled
         try:
-            if settle(action_id, owner, now=clock.now(), most=1) is None:
+            if _settle(action_id, owner, now=clock.now(), most=1) is None:
                 return None
         except _NotOurs:
             return None
@@ -133,44 +134,57 @@ def _settle(action_id: int, owner: str, *, now: datetime, most: int) -> int | No
             return None
         # Regenerating and attaching happen under the workspace, so no item gets another version while it is held.
         Workspace.objects.select_for_update(no_key=True).get(pk=action.workspace_id)
-        _write(waiting, _applied(action, waiting, now=now), now=now)
+        replaced = {
+            row.pk
+            for row in BulkActionItem.objects.filter(pk__in=[row.pk for row in waiting]).exclude(
+                version=F("item__version")
+            )
+        }
+        wanted = [row.item_id for row in waiting if row.pk not in replaced]
+        results = applying.APPLY[Verb(action.verb)](wanted, order=_order(action), now=now) if wanted else {}
+        skipped = Result(ItemResult.SKIPPED, bulk_actions.REPLACED)
+        _write(waiting, {row.pk: results.get(row.item_id, skipped) for row in waiting}, now=now)
         return len(waiting)
 
 
-def _applied(action: BulkAction, waiting: Sequence[BulkActionItem], *, now: datetime) -> dict[int, Result]:
-    """Apply the verb to those that still name the version which was planned; what became of each row."""
-    rows = BulkActionItem.objects.filter(pk__in=[row.pk for row in waiting])
-    replaced = set(rows.exclude(version=F("item__version")).values_list("pk", flat=True))
-    wanted = [row.item_id for row in waiting if row.pk not in replaced]
-    results = applying.APPLY[Verb(action.verb)](wanted, order=_order(action), now=now) if wanted else {}
-    skipped = Result(ItemResult.SKIPPED, bulk_actions.REPLACED)
-    return {row.pk: results.get(row.item_id, skipped) for row in waiting}
-
-
-def _settle_asking(action_id: int, owner: str, *, now: datetime, most: int) -> int | None:
-    """As `_settle`, for a verb that asks the provider: no transaction is open while it is applied."""
-    action = _ours_alone(action_id, owner, now=now)
-    waiting = _next(action, most)
-    if not waiting:
-        return _settle(action_id, owner, now=now, most=most)
-    results = _applied(action, waiting, now=now)
-    _keep(action_id, owner, waiting, results, now=now)
-    return len(waiting)
+def _ask(action_id: int, owner: str, clock: Clock) -> int | None:
+    """One item of a verb that asks the provider. How many it settled, None when that was all."""
+    turn = _turn(action_id, owner, now=clock.now())
+    if turn is None:
+        return None
+    row, order, is_replaced = turn
+    result = Result(ItemResult.SKIPPED, bulk_actions.REPLACED)
+    if not is_replaced:
+        pace = ReadPace(clock, patience=ASKING_PATIENCE)
+        result = reconcile.reconcile([row.item_id], order=order, now=clock.now(), pace=pace)[row.item_id]
+    return _write_down(action_id, owner, row, result, now=clock.now())
 
 
 @again_after_deadlock
-@transaction.atomic
-def _ours_alone(action_id: int, owner: str, *, now: datetime) -> BulkAction:
-    return _ours(action_id, owner, now=now)
+def _turn(action_id: int, owner: str, *, now: datetime) -> tuple[BulkActionItem, Order, bool] | None:
+    """The next item, its order, and whether it names another version by now; the lease lasts while it is asked after.
+
+    None: nothing is left, and the action is finished.
+    """
+    with transaction.atomic():
+        action = _ours(action_id, owner, now=now, lease=ASKING_LEASE)
+        waiting = _next(action, 1)
+        if not waiting:
+            _finish(action, now=now)
+            return None
+        row = waiting[0]
+        is_replaced = not BulkActionItem.objects.filter(pk=row.pk, version=F("item__version")).exists()
+        return row, _order(action), is_replaced
 
 
 @again_after_deadlock
-@transaction.atomic
-def _keep(
-    action_id: int, owner: str, rows: Sequence[BulkActionItem], results: dict[int, Result], *, now: datetime
-) -> None:
-    _ours(action_id, owner, now=now)
-    _write(rows, results, now=now)
+def _write_down(action_id: int, owner: str, row: BulkActionItem, result: Result, *, now: datetime) -> int:
+    with transaction.atomic():
+        _ours(action_id, owner, now=now)
+        if result.result is ItemResult.WAITING:
+            return 0  # put off
+        _write([row], {row.pk: result}, now=now)
+        return 1
 
 
 def _next(action: BulkAction, most: int) -> list[BulkActionItem]:
@@ -189,10 +203,10 @@ def _mark_fault(action_id: int, owner: str, *, now: datetime) -> None:
         _write(waiting, {row.pk: Result(ItemResult.FAILED, FAULT) for row in waiting}, now=now)
 
 
-def _ours(action_id: int, owner: str, *, now: datetime) -> BulkAction:
+def _ours(action_id: int, owner: str, *, now: datetime, lease: timedelta = LEASE) -> BulkAction:
     """The action, its row locked and its lease renewed. Raises `_NotOurs`."""
     ours = BulkAction.objects.filter(pk=action_id, lease_owner=owner, finished_at=None)
-    if not ours.update(lease_until=now + LEASE):
+    if not ours.update(lease_until=now + lease):
         raise _NotOurs
     return BulkAction.objects.select_related("batch", "workspace").get(pk=action_id)
 

@@ -35,11 +35,12 @@ class Clock(Protocol):
 class SystemClock:
     """This host's clock, moved by the difference to the database's clock that `calibrate` measured.
 
-    `now` never runs backwards within a process: it is the calibrated instant plus monotonic time.
+    `now` never runs backwards within a process: it is the calibrated instant plus monotonic time. `begins` is for who
+    was told what time it is, and goes on from there.
     """
 
-    def __init__(self) -> None:
-        self._base = datetime.now(UTC)  # the interface to real time; everything else takes `now`
+    def __init__(self, begins: datetime | None = None) -> None:
+        self._base = begins or datetime.now(UTC)  # the interface to real time; everything else takes `now`
         self._mark = time.monotonic()
 
     def calibrate(self) -> None:

@@ -154,7 +154,10 @@ def settle(watched: Watched, *, now: datetime) -> None:
         return
     # What is proven of one that was delivered stays: only its PDF counts, whatever is said of it now.
     if row.outcome not in (SubmissionOutcome.DELIVERED, SubmissionOutcome.SURPLUS):
-        _update(row, **polling.readings(status, row.failed_at, row.failed_again_at, account, now=now))
+        said = polling.readings(status, row.failed_at, row.failed_again_at, account, now=now)
+        _update(row, **said)
+        if said["failed_again_at"] is not None and _failed_after_all(row, status, now=now):
+            return
     if status.phase is JobPhase.SUCCEEDED:
         _succeeded(watch, status, now=now)
         return
@@ -218,6 +221,39 @@ def _succeeded(watch: Watch, status: JobStatus, *, now: datetime) -> None:
         _rescue(watch, job, row, status, now=now)
     elif job.state != JobState.CANCELLED and row.outcome != SubmissionOutcome.OPEN:
         _wait(watch, job, row, now=now)
+
+
+def _failed_after_all(row: Submission, status: JobStatus, *, now: datetime) -> bool:
+    """Its end came late, and is one that bills nothing: a person may have it sent once more. Whether that was written.
+
+    It is watched on, as any job that failed: should it be finished all the same, it is fetched.
+    """
+    job = Job.objects.select_for_update(no_key=True).get(pk=row.job_id)
+    row = Submission.objects.defer("body_inline").get(pk=row.pk)
+    if job.state != JobState.DEADLINE_EXCEEDED or row.outcome != SubmissionOutcome.OPEN:
+        return False
+    words = status.error_words or "The provider could not render this document."
+    failure = {
+        "failure_class": FailureClass.RENDER_FAILED,
+        "failure_code": status.error_code[:100],
+        "failure_words": words,
+        "provider_status": status.status_word[:100],
+        "provider_status_at": now,
+        "fencing_token": job.fencing_token + 1,
+    }
+    move = Move(
+        job.pk,
+        job.fencing_token,
+        JobState.DEADLINE_EXCEEDED,
+        JobState.FAILED,
+        reason="failed_late",
+        words=f"After its deadline it was read as failed and not billed, twice. {words}",
+        fields=failure,
+    )
+    transitions.move(move, now=now)
+    _update(row, outcome=SubmissionOutcome.RENDER_FAILED, closed_at=now)
+    alerts.close(AlertKind.DEADLINE_EXCEEDED, f"job:{job.pk}", now=now)
+    return True
 
 
 def _others(row: Submission) -> QuerySet[Submission]:

@@ -8,6 +8,7 @@ writing, so it reads again under the lock before it writes. Nothing here ever se
 from __future__ import annotations
 
 import enum
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,14 +19,17 @@ from django.db import IntegrityError, transaction
 
 from batches import queue, wording
 from batches.conf import ENGINE
-from batches.engine import adoption, alerts, audit, evidence, exchanges, standings, transitions, verbs
+from batches.engine import adoption, alerts, asking, audit, evidence, exchanges, mishaps, standings, transitions, verbs
 from batches.engine.accounts import Providers
 from batches.engine.adoption import Taking
+from batches.engine.asking import Said
+from batches.engine.clock import SystemClock
 from batches.engine.contention import again_after_deadlock
 from batches.engine.evidence import Candidate, Ours, Sentence, StoredPdf
 from batches.engine.exchanges import Evidence
 from batches.engine.orders import Order, Result
 from batches.engine.pdfcheck import PdfChecker
+from batches.engine.readpace import ReadPace
 from batches.engine.transitions import Move
 from batches.engine.verbs import Answer
 from batches.models import (
@@ -42,12 +46,16 @@ from batches.models import (
     UnreadableSecret,
     Verb,
 )
-from batches.providers import errors
-from batches.providers.base import ExchangeFacts, JobPhase, JobStatus, Provider
+from batches.providers.base import JobPhase, Provider
 from batches.storage import ArtifactStore, open_store
 
-#: A look-up that knows nothing is believed so long after the last try: until then that may still be on its way.
-NONE_BELIEVED_AFTER = timedelta(minutes=5)
+log = logging.getLogger(__name__)
+
+#: How long one of many waits for a slot among the account's status reads.
+PATIENCE = timedelta(seconds=30)
+PUT_OFF = (
+    "The provider asked for a pause of status reads, so it was not asked now; reconcile it again in a few minutes."
+)
 #: Kept of the evidence in the audit log.
 AUDITED_MOST = 12
 
@@ -66,7 +74,7 @@ class Findings:
     """The evidence as dated sentences, the verdict, and what may follow. Provider job ids are masked in all words.
 
     `candidates` may be adopted after a look; `offers` are the other safe verbs with their prices. `done` says what was
-    certain and has been written.
+    certain and has been written; `is_put_off` that the provider could not be asked yet, so nothing was written.
     """
 
     evidence: tuple[Sentence, ...]
@@ -76,23 +84,13 @@ class Findings:
     offers: Mapping[Verb, Answer] = field(default_factory=dict)
     may_adopt: bool = False
     done: str = ""
-
-
-@dataclass(frozen=True)
-class _Said:
-    """What the provider said just now, by submission: the jobs of a look-up, the status reads, and who is not there."""
-
-    sentences: list[Sentence] = field(default_factory=list)
-    seen: list[tuple[ExchangeFacts, int]] = field(default_factory=list)
-    found: dict[int, tuple[JobStatus, ...]] = field(default_factory=dict)
-    read: dict[int, JobStatus] = field(default_factory=dict)
-    absent: set[int] = field(default_factory=set)
+    is_put_off: bool = False
 
 
 def look(item_id: int, *, store: ArtifactStore, checker: PdfChecker, now: datetime) -> Findings:
     """What is known here, without asking anybody. Writes nothing."""
     ours = evidence.collect(item_id, store=store, checker=checker, now=now)
-    return _findings(ours, _Said(), now=now)
+    return _findings(ours, Said(), now=now)
 
 
 def settle(
@@ -103,11 +101,17 @@ def settle(
     store: ArtifactStore,
     checker: PdfChecker,
     now: datetime,
+    pace: ReadPace | None = None,
 ) -> Findings:
-    """Collect, ask the provider, and write what is certain. Without a provider it is not asked."""
+    """Collect, ask the provider, and write what is certain. Without a provider it is not asked.
+
+    `pace` makes each question wait for its slot: one of many is paced, the one that a person asks for is not.
+    """
     ours = evidence.collect(item_id, store=store, checker=checker, now=now)
-    said = _ask(ours, provider, now=now)
+    said = asking.ask(ours, provider, pace, now=now)
     _record(ours, said)
+    if said.is_put_off:
+        return replace(_findings(ours, said, now=now), is_put_off=True)
     done = _settled(ours, said, order, now=now)
     findings = replace(_findings(ours, said, now=now), done=done)
     _audit(ours, findings, order, now=now)
@@ -124,8 +128,14 @@ def reconcile(
     providers: Providers | None = None,
     store: ArtifactStore | None = None,
     checker: PdfChecker | None = None,
+    pace: ReadPace | None = None,
 ) -> dict[int, Result]:
-    """The verb for many items. Call it outside a transaction: each item is read, asked after, then written."""
+    """The verb for many items. Call it outside a transaction: each item is read, asked after, then written.
+
+    A fault over one is its own result, so that none is done and recorded twice. WAITING: it could not be asked after
+    within the patience of `pace`, and nothing was done.
+    """
+    pace = pace or ReadPace(SystemClock(now), patience=PATIENCE)
     ours, theirs = providers or Providers(), store or open_store(settings.STORAGE_URL)
     looking = checker or PdfChecker(seconds=ENGINE.pdf_check_seconds)
     try:
@@ -136,15 +146,37 @@ def reconcile(
             if not allowed.allowed:
                 results[item_id] = Result(ItemResult.SKIPPED, allowed.words)
                 continue
-            provider = provider_of(item_id, ours)
-            found = settle(item_id, order=order, provider=provider, store=theirs, checker=looking, now=now)
-            results[item_id] = Result(ItemResult.DONE, " ".join(filter(None, (found.verdict_words, found.done))))
+            results[item_id] = _one(item_id, ours, theirs, looking, pace, order=order, now=now)
         return results
     finally:
         if providers is None:
             ours.close()
         if checker is None:
             looking.close()
+
+
+def _one(
+    item_id: int,
+    providers: Providers,
+    store: ArtifactStore,
+    checker: PdfChecker,
+    pace: ReadPace,
+    *,
+    order: Order,
+    now: datetime,
+) -> Result:
+    try:
+        provider = provider_of(item_id, providers)
+        found = settle(item_id, order=order, provider=provider, store=store, checker=checker, now=now, pace=pace)
+    except mishaps.DATABASE_AWAY:
+        raise
+    except Exception as error:  # whatever it is, the others are not done again for it
+        log.exception("reconcile failed over item %s", item_id)
+        words = f"An internal error stopped it ({type(error).__name__}). The log has the trace; nothing is ever sent."
+        return Result(ItemResult.FAILED, words)
+    if found.is_put_off:
+        return Result(ItemResult.WAITING, PUT_OFF)
+    return Result(ItemResult.DONE, " ".join(filter(None, (found.verdict_words, found.done))))
 
 
 @contextmanager
@@ -166,77 +198,10 @@ def provider_of(item_id: int, providers: Providers) -> Provider | None:
         return None
 
 
-# --- asking ---
-
-
-def _ask(ours: Ours, provider: Provider | None, *, now: datetime) -> _Said:
-    said = _Said()
-    if provider is None:
-        said.sentences.append(Sentence("The provider was not asked: the account's key cannot be read.", now))
-        return said
-    for row in ours.named:
-        if row.outcome not in (SubmissionOutcome.DELIVERED, SubmissionOutcome.SURPLUS):
-            _read(row, provider, said, now=now)
-    for row in ours.doubtful:
-        if provider.capabilities.look_up:
-            _look_up(row, provider, said, now=now)
-        else:
-            words = "The provider offers no look-up by key, so it cannot be asked whether it has submission"
-            said.sentences.append(Sentence(f"{words} {row.sequence}."))
-    if ours.doubtful and provider.capabilities.receipts:
-        at = f"{ours.doubtful[0].first_sent_at:%Y-%m-%d %H:%M} UTC"
-        words = f"The provider keeps receipts of what it billed: compare those from {at} on by hand."
-        said.sentences.append(Sentence(words))
-    return said
-
-
-def _read(row: Submission, provider: Provider, said: _Said, *, now: datetime) -> None:
-    assert row.provider_job_id is not None
-    shown = wording.masked(row.provider_job_id)
-    try:
-        status = provider.fetch_status(row.provider_job_id, now=now)
-    except errors.ProviderError as error:
-        _failed(row, error, said, what=f"{shown} could not be read", now=now)
-        return
-    said.seen.append((status.exchange, row.pk))
-    said.read[row.pk] = status
-    said.sentences.append(Sentence(f"The provider says of {shown}: “{status.status_word}”.", now))
-
-
-def _look_up(row: Submission, provider: Provider, said: _Said, *, now: datetime) -> None:
-    try:
-        looked = provider.find_submission(row.idempotency_key, first_sent_at=row.first_sent_at, now=now)
-    except errors.ProviderError as error:
-        _failed(row, error, said, what=f"Submission {row.sequence} could not be looked up", now=now)
-        return
-    if looked is None:
-        words = f"The provider keeps too little of that time to tell whether it has submission {row.sequence}."
-        said.sentences.append(Sentence(words, now))
-        return
-    said.seen.append((looked.exchange, row.pk))
-    if looked.jobs:
-        said.found[row.pk] = looked.jobs
-        shown = " and ".join(wording.masked(job.provider_job_id) for job in looked.jobs)
-        said.sentences.append(Sentence(f"The provider has submission {row.sequence} as {shown}.", now))
-    elif now < row.last_sent_at + NONE_BELIEVED_AFTER:
-        words = f"The provider has no job of submission {row.sequence} yet; it may still be on its way. Ask again soon."
-        said.sentences.append(Sentence(words, now))
-    else:
-        said.absent.add(row.pk)
-        said.sentences.append(Sentence(f"The provider has no job of submission {row.sequence}: it never arrived.", now))
-
-
-def _failed(row: Submission, error: errors.ProviderError, said: _Said, *, what: str, now: datetime) -> None:
-    if error.exchange is not None:
-        said.seen.append((error.exchange, row.pk))
-    words = "the provider does not know it." if isinstance(error, errors.NotFound) else error.words
-    said.sentences.append(Sentence(f"{what}: {words}", now))
-
-
 # --- what follows ---
 
 
-def _findings(ours: Ours, said: _Said, *, now: datetime) -> Findings:
+def _findings(ours: Ours, said: Said, *, now: datetime) -> Findings:
     standing = standings.of_items(BatchItem.objects.filter(pk=ours.item.pk))[ours.item.pk]
     offers = verbs.offered(standing, now=now)
     offers.pop(Verb.RECONCILE, None)
@@ -258,7 +223,7 @@ def _findings(ours: Ours, said: _Said, *, now: datetime) -> Findings:
     )
 
 
-def _verdict(ours: Ours, said: _Said) -> tuple[Verdict, str]:
+def _verdict(ours: Ours, said: Said) -> tuple[Verdict, str]:
     if ours.stored is not None:
         return Verdict.SAVED, "Saved already: its whole PDF lies in our store."
     ids = [row.provider_job_id or "" for row in ours.named]
@@ -277,7 +242,7 @@ def _verdict(ours: Ours, said: _Said) -> tuple[Verdict, str]:
     return Verdict.UNKNOWABLE, words
 
 
-def _settled(ours: Ours, said: _Said, order: Order, *, now: datetime) -> str:
+def _settled(ours: Ours, said: Said, order: Order, *, now: datetime) -> str:
     """Write what is certain and free; what was done, in words."""
     if ours.stored is not None and ours.named:
         return _save(ours, ours.stored, order, now=now)
@@ -289,7 +254,7 @@ def _settled(ours: Ours, said: _Said, order: Order, *, now: datetime) -> str:
     return ""
 
 
-def _certain(ours: Ours, said: _Said, order: Order) -> Taking | None:
+def _certain(ours: Ours, said: Said, order: Order) -> Taking | None:
     """The one provider job that evidence gives to this job, where there is exactly one."""
     state = JobState(ours.job.state)
     found = [(pk, job) for pk, jobs in said.found.items() for job in jobs]
@@ -373,7 +338,7 @@ def _save(ours: Ours, stored: StoredPdf, order: Order, *, now: datetime) -> str:
     return "It is saved now, from our own store."
 
 
-def _record(ours: Ours, said: _Said) -> None:
+def _record(ours: Ours, said: Said) -> None:
     with transaction.atomic():
         exchanges.record(Evidence(facts, ours.job.account_id, ours.job.pk, pk) for facts, pk in said.seen)
 

@@ -53,6 +53,7 @@ EDGES: Mapping[tuple[JobState, JobState], EdgeKind] = {
     (UNKNOWN, FAILED): EdgeKind.EVIDENCE,  # the provider's own look-up knows nothing of it: it never arrived
     (DEADLINE_EXCEEDED, ACCEPTED): EdgeKind.EVIDENCE,
     (DEADLINE_EXCEEDED, RENDERED): EdgeKind.EVIDENCE,
+    (DEADLINE_EXCEEDED, FAILED): EdgeKind.EVIDENCE,  # read as failed and unbilled, twice, by the late watch
     (FAILED, RENDERED): EdgeKind.EVIDENCE,  # the provider reports success late
     (SAVED, RENDERED): EdgeKind.EVIDENCE,  # the stored object is missing, the remote copy lives
     (SAVED, EXPIRED): EdgeKind.EVIDENCE,  # the stored object is missing, and so is the remote copy

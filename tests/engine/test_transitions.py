@@ -28,7 +28,7 @@ ARROWS = {
     "saved": {"rendered": "evidence", "expired": "evidence"},
     "failed": {"rendered": "evidence", "pending": "person", "submitting": "person"},
     "unknown": {"accepted": "evidence", "rendered": "evidence", "failed": "evidence", "submitting": "person"},
-    "deadline_exceeded": {"accepted": "evidence", "rendered": "evidence"},
+    "deadline_exceeded": {"accepted": "evidence", "rendered": "evidence", "failed": "evidence"},
     "expired": {"rendered": "person", "saved": "evidence"},
     "cancelled": {"pending": "person"},
 }

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from batches.engine import applying, audit, running
+from batches.actions import Chosen
+from batches.engine import applying, audit, carrying, running, verbs
 from batches.engine.audit import By
+from batches.engine.clock import SystemClock
 from batches.engine.orders import Order, Result
-from batches.models import AuditEntry, Batch, FailureClass, Job, JobEvent, JobState, Verb
+from batches.models import (
+    AuditEntry,
+    Batch,
+    BatchItem,
+    DocumentVersion,
+    FailureClass,
+    ItemResult,
+    Job,
+    JobEvent,
+    JobState,
+    Verb,
+)
 from tests import factories
 from tests.engine import racing
+from tests.engine.test_bulk_actions import confirm, plan
 from tests.factories import NOW
 
 DOCUMENTS = 40
@@ -99,3 +114,61 @@ def test_a_death_before_the_last_statement_leaves_nothing_of_it(verb: Verb, monk
     assert not JobEvent.objects.exists()
     monkeypatch.undo()
     assert all(result.is_done for result in pressed(verb, ids, "ada").values())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_people_who_regenerate_one_document_at_once_make_one_version() -> None:
+    """The other is told that a newer version exists, and nothing is billed for them."""
+    batch = factories.make_batch()
+    job = factories.make_saved_job(batch=batch)
+    ids = list(batch.items.values_list("pk", flat=True))
+    looked_at = dict.fromkeys(ids, job.version_id)
+    calls = [
+        partial(applying.apply, Verb.REGENERATE, ids, order=replace(order_of(name), versions=looked_at), now=NOW)
+        for name in ("ada", "bea")
+    ]
+    answers = racing.answers(calls)
+    results = sorted((answer[ids[0]] for answer in answers), key=lambda result: result.is_done)
+    assert [(result.is_done, result.words) for result in results] == [
+        (False, verbs.NEWER_EXISTS),
+        (True, "Version 2 was made."),
+    ]
+    assert DocumentVersion.objects.count() == Job.objects.count() == 2
+    assert AuditEntry.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("verb", [Verb.RETRY, Verb.REGENERATE])
+def test_regenerating_beside_a_bulk_action_over_the_same_rows_in_the_opposite_order(verb: Verb) -> None:
+    """Case 107. Neither ends the other, and every document is rendered once: as it was or anew, never both."""
+    batch, ids = failed_batch()
+    action = confirm(plan(batch, verb, Chosen(is_everything=True)), typed=str(DOCUMENTS))
+    carry = partial(carrying.carry_out, SystemClock(NOW), owner="a worker", stopping=lambda: False)
+    answers = racing.answers([carry, partial(pressed, Verb.REGENERATE, ids[::-1], "ada")])
+    done = {pk for pk, result in answers[1].items() if result.is_done}
+    by_action = set(action.items.filter(result=ItemResult.DONE).values_list("item_id", flat=True))
+    assert not action.items.filter(result__in=(ItemResult.WAITING, ItemResult.FAILED)).exists()
+    assert done | by_action == set(ids)
+    if verb is Verb.REGENERATE:
+        assert not done & by_action
+        assert DocumentVersion.objects.count() == 2 * DOCUMENTS
+    pending = Job.objects.filter(state=JobState.PENDING).values_list("version__document", flat=True)
+    assert sorted(pending) == sorted(set(pending)), "no document waits to be rendered twice"
+    assert pending.count() == DOCUMENTS
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_retry_beside_the_cancellation_of_the_batch_leaves_nothing_that_would_be_sent() -> None:
+    batch, ids = failed_batch()
+    by = By(None, "cara", "127.0.0.1")
+    answers = racing.answers(
+        [
+            partial(pressed, Verb.RETRY, ids, "ada"),
+            partial(running.cancel, batch.pk, reason="x", by=by, now=NOW),
+        ]
+    )
+    running.end_unneeded(now=NOW, most=100)
+    retried = {pk for pk, result in answers[0].items() if result.is_done}
+    states = dict(BatchItem.objects.values_list("pk", "version__job__state"))
+    assert states == {pk: "cancelled" if pk in retried else "failed" for pk in ids}
+    assert len(retried) in (0, DOCUMENTS), "one came first"

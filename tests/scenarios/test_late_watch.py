@@ -10,9 +10,33 @@ from datetime import timedelta
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import collection, durations, health, latewatch, pacing, slots, work
+from batches.engine import (
+    applying,
+    collection,
+    durations,
+    health,
+    latewatch,
+    pacing,
+    slots,
+    standings,
+    verbs,
+    work,
+)
+from batches.engine.audit import By
 from batches.engine.blocks import Blocks
-from batches.models import Alert, Artifact, Duration, HoldReason, Job, Lane, PacingLane, Submission
+from batches.engine.orders import Order
+from batches.models import (
+    Alert,
+    Artifact,
+    BatchItem,
+    Duration,
+    HoldReason,
+    Job,
+    Lane,
+    PacingLane,
+    Submission,
+    Verb,
+)
 from batches.providers import errors
 from batches.selectors import in_flight_count
 from tests import factories
@@ -67,6 +91,46 @@ def test_a_failure_that_turns_into_success_is_fetched(world: World) -> None:
     world.clock.advance(FIRST + 60)
     world.run_until(lambda: world.states() == {"INV-1": "saved"}, within=60)
     world.assert_saved(["INV-1"])
+
+
+@pytest.mark.parametrize("not_found", [False, True])
+def test_one_past_its_deadline_that_is_read_as_failed_and_unbilled_twice_may_be_retried(
+    world: World, *, not_found: bool
+) -> None:
+    """Until then nothing but Regenerate, which bills for sure, would have led on."""
+    if not_found:
+        world.provider.script("INV-1", status=itertools.repeat(Refuse(errors.NotFound)))
+        world.hand_over("INV-1")
+        world.run_to_the_end()
+    else:
+        given_up(world)
+    row = world.job("INV-1").submissions.get()
+    world.provider.script("INV-1", status=itertools.repeat(Fail(unbilled=True)))
+    world.clock.advance(FIRST + 60)
+    world.run_until(lambda: Submission.objects.get(pk=row.pk).failed_at is not None, within=60)
+    assert world.states() == {"INV-1": "deadline_exceeded"}, "read once it proves nothing"
+    watched_for(world, 1)
+    row.refresh_from_db()
+    assert (world.states(), world.failures()) == ({"INV-1": "failed"}, {"INV-1": "render_failed"})
+    assert (row.outcome, row.failed_again_at is not None, world.open_alerts()) == ("render_failed", True, [])
+    item = world.job("INV-1").version.items.get()
+    standing = standings.of_items(BatchItem.objects.filter(pk=item.pk))[item.pk]
+    assert verbs.answer(Verb.RETRY, standing, now=world.clock.now()) == verbs.MAYBE
+    world.provider.script("INV-1", status=itertools.repeat(Complete()))
+    applying.apply(Verb.RETRY, [item.pk], order=Order(By(None, "ada", "a test"), "It may."), now=world.clock.now())
+    world.run_until(lambda: world.states() == {"INV-1": "saved"}, within=60)
+    assert len(world.provider.arrivals) == 2
+
+
+def test_one_that_failed_late_and_is_finished_all_the_same_is_fetched(world: World) -> None:
+    given_up(world)
+    world.provider.script("INV-1", status=itertools.repeat(Fail(unbilled=True)))
+    watched_for(world, 2)
+    assert world.failures() == {"INV-1": "render_failed"}
+    world.provider.script("INV-1", status=itertools.repeat(Complete()))
+    watched_for(world, 3)
+    world.assert_saved(["INV-1"])
+    assert len(world.provider.arrivals) == 1
 
 
 def closed_and_watched(world: World, job: Job, *, provider_job_id: str, name: str) -> Submission:

@@ -1,0 +1,109 @@
+"""Asking the provider about a document whose end is not certain: status reads, and its own look-up where it has one.
+
+It only asks and says what was said, with the exchanges. What follows from it is `reconcile.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+
+from batches import wording
+from batches.engine.evidence import Ours, Sentence
+from batches.engine.readpace import ReadPace
+from batches.models import ProviderAccount, Submission, SubmissionOutcome
+from batches.providers import errors
+from batches.providers.base import ExchangeFacts, JobStatus, Provider
+
+#: A look-up that knows nothing is believed so long after the last try: until then that may still be on its way.
+NONE_BELIEVED_AFTER = timedelta(minutes=5)
+
+
+@dataclass
+class Said:
+    """What the provider said just now, by submission: the jobs of a look-up, the status reads, and who is not there.
+
+    `is_put_off`: there was no slot for all questions, so what is here is not all.
+    """
+
+    sentences: list[Sentence] = field(default_factory=list)
+    seen: list[tuple[ExchangeFacts, int]] = field(default_factory=list)
+    found: dict[int, tuple[JobStatus, ...]] = field(default_factory=dict)
+    read: dict[int, JobStatus] = field(default_factory=dict)
+    absent: set[int] = field(default_factory=set)
+    is_put_off: bool = False
+
+
+def ask(ours: Ours, provider: Provider | None, pace: ReadPace | None, *, now: datetime) -> Said:
+    """Each of its jobs is read, and each submission in doubt looked up, where the provider can tell.
+
+    With `pace` each question waits for its slot. Without a provider nobody is asked.
+    """
+    said = Said()
+    if provider is None:
+        said.sentences.append(Sentence("The provider was not asked: the account's key cannot be read.", now))
+        return said
+    settled = (SubmissionOutcome.DELIVERED, SubmissionOutcome.SURPLUS)
+    questions = [partial(_read, row) for row in ours.named if row.outcome not in settled]
+    if provider.capabilities.look_up:
+        questions += [partial(_look_up, row) for row in ours.doubtful]
+    account = ProviderAccount.objects.get(pk=ours.job.account_id) if pace and questions else None
+    for question in questions:
+        asked_at = pace.next(account) if pace and account else now
+        if asked_at is None:
+            said.is_put_off = True
+            return said
+        question(provider, said, now=asked_at)
+    for row in ours.doubtful:
+        if not provider.capabilities.look_up:
+            words = "The provider offers no look-up by key, so it cannot be asked whether it has submission"
+            said.sentences.append(Sentence(f"{words} {row.sequence}."))
+    if ours.doubtful and provider.capabilities.receipts:
+        at = f"{ours.doubtful[0].first_sent_at:%Y-%m-%d %H:%M} UTC"
+        words = f"The provider keeps receipts of what it billed: compare those from {at} on by hand."
+        said.sentences.append(Sentence(words))
+    return said
+
+
+def _read(row: Submission, provider: Provider, said: Said, *, now: datetime) -> None:
+    assert row.provider_job_id is not None
+    shown = wording.masked(row.provider_job_id)
+    try:
+        status = provider.fetch_status(row.provider_job_id, now=now)
+    except errors.ProviderError as error:
+        _failed(row, error, said, what=f"{shown} could not be read", now=now)
+        return
+    said.seen.append((status.exchange, row.pk))
+    said.read[row.pk] = status
+    said.sentences.append(Sentence(f"The provider says of {shown}: “{status.status_word}”.", now))
+
+
+def _look_up(row: Submission, provider: Provider, said: Said, *, now: datetime) -> None:
+    try:
+        looked = provider.find_submission(row.idempotency_key, first_sent_at=row.first_sent_at, now=now)
+    except errors.ProviderError as error:
+        _failed(row, error, said, what=f"Submission {row.sequence} could not be looked up", now=now)
+        return
+    if looked is None:
+        words = f"The provider keeps too little of that time to tell whether it has submission {row.sequence}."
+        said.sentences.append(Sentence(words, now))
+        return
+    said.seen.append((looked.exchange, row.pk))
+    if looked.jobs:
+        said.found[row.pk] = looked.jobs
+        shown = " and ".join(wording.masked(job.provider_job_id) for job in looked.jobs)
+        said.sentences.append(Sentence(f"The provider has submission {row.sequence} as {shown}.", now))
+    elif now < row.last_sent_at + NONE_BELIEVED_AFTER:
+        words = f"The provider has no job of submission {row.sequence} yet; it may still be on its way. Ask again soon."
+        said.sentences.append(Sentence(words, now))
+    else:
+        said.absent.add(row.pk)
+        said.sentences.append(Sentence(f"The provider has no job of submission {row.sequence}: it never arrived.", now))
+
+
+def _failed(row: Submission, error: errors.ProviderError, said: Said, *, what: str, now: datetime) -> None:
+    if error.exchange is not None:
+        said.seen.append((error.exchange, row.pk))
+    words = "the provider does not know it." if isinstance(error, errors.NotFound) else error.words
+    said.sentences.append(Sentence(f"{what}: {words}", now))
