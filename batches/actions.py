@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -41,6 +41,7 @@ class Chosen:
     is_noticed: bool = False
     rows: tuple[int, ...] = ()
     is_everything: bool = False
+    cause_title: str = ""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Chosen:
@@ -57,6 +58,11 @@ class Chosen:
             rows=tuple(sorted(rows)[:TICKED_MOST]),
             is_everything=bool(given.get("everything")),
         )
+
+    @classmethod
+    def of_action(cls, action: BulkAction) -> Chosen:
+        """As it was chosen, a cause with the title that it had then."""
+        return replace(cls.of(action.filter), cause_title=str(action.filter.get("cause_title", "")))
 
     def __bool__(self) -> bool:
         return bool(self.rows or self.is_filter or self.is_everything)
@@ -94,12 +100,25 @@ class Chosen:
         if self.group:
             said.append(f"State: {Group(self.group).label}")
         if self.cause:
-            said.append("One cause")
+            said.append(f"Cause: {self.cause_title}" if self.cause_title else "One cause")
         if self.q:
             said.append(f"Search: “{self.q}”")
         if self.is_noticed:
             said.append("Worth a look")
         return said or (["All documents of the batch"] if self.is_everything else [])
+
+
+def misread(given: Mapping[str, Any]) -> str:
+    """Why what was chosen cannot be read, for a person; empty where all of it was."""
+    group, cause = str(given.get("state", "")), str(given.get("cause", ""))
+    rows = [each for each in str(given.get("rows", "")).split(",") if each]
+    if group and group not in Group.values:
+        return "There is no such state, so nothing was planned. Choose one of the states above the list."
+    if cause and (group != Group.FAILED or not failures.is_key(cause)):
+        return "There is no such cause, so nothing was planned. Choose a cause on this page."
+    if len(rows) > TICKED_MOST or not all(map(_is_row, rows)):
+        return f"These ticked rows cannot be read, so nothing was planned. Tick at most {TICKED_MOST} rows of the list."
+    return ""
 
 
 def _is_row(text: str) -> bool:
@@ -280,7 +299,7 @@ class ActionRow:
 
     @property
     def chosen(self) -> Chosen:
-        return Chosen.of(self.action.filter)
+        return Chosen.of_action(self.action)
 
 
 def actions_page(batch: Batch, *, before: int | None = None) -> Page[ActionRow]:

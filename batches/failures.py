@@ -149,6 +149,14 @@ def failed_items(batch: Batch) -> QuerySet[BatchItem]:
     return items.filter(version__job__state__in=FAILED_STATES)
 
 
+def title_of(batch: Batch, key: str) -> str:
+    """What the cause is called that failed items of this batch have; empty where none of them has it."""
+    job = "version__job__"
+    found = failed_items(batch).filter(**{f"{job}failure_cause": key}).order_by()
+    row = found.values_list(f"{job}failure_class", f"{job}failure_code").first()
+    return wording.failure_label(*row) if row else ""
+
+
 def _groups(batch: Batch, total: int) -> list[Cause]:
     job = "version__job__"
     counted = (

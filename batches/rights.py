@@ -49,6 +49,10 @@ def may(person: Person, right: str, workspace: Workspace) -> bool:
     return right in rights(person, workspace)
 
 
+def may_audit(person: Person, workspace: Workspace) -> bool:
+    return audited_workspaces(person).filter(pk=workspace.pk).exists()
+
+
 def audited_workspaces(person: Person) -> QuerySet[Workspace]:
     """The workspaces whose audit log a person may read, archived ones too; a superuser those of the installation."""
     if isinstance(person, AnonymousUser) or not person.is_active:

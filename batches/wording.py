@@ -98,55 +98,52 @@ def second_badge(state: str, *, is_paused: bool, is_cancelled: bool) -> Badge | 
     return BATCH_BADGES[BatchState.PAUSED] if is_paused else None
 
 
-#: Uploading equal content attaches to the failed version and sends nothing (`manifests/planning.py`).
-_RENDER_AGAIN = (
-    "Uploading the same content again sends nothing; give the document a new id, or change its content and choose "
-    "“Make new versions”, to have it rendered again"
-)
-
-#: What a person can do about each failure class, in one or two sentences that are true whatever the provider.
+#: What a person can do about each failure class: the verbs that lead out of it with their prices, in words that are
+#: true whatever the provider. Which of them one document allows at this moment is said by `engine/verbs.py`.
 WHAT_TO_DO: Mapping[str, str] = {
-    FailureClass.TRANSIENT: f"Check that the service is well. {_RENDER_AGAIN}, which bills once.",
+    FailureClass.TRANSIENT: "Check that the service is well, then Retry (bills 0 or 1).",
     FailureClass.RATE_LIMITED: (
-        f"The service refused the pace. Ask it for a higher limit or slow the account down. {_RENDER_AGAIN}."
+        "The service refused the pace. Ask it for a higher limit or slow the account down, then Retry (bills 0 or 1)."
     ),
     FailureClass.INVALID_INPUT: (
-        "The service refuses this content as it is. "
-        "Correct the document and upload it with “Make new versions” chosen; the corrected one is billed once."
+        "The service refuses this content as it is, so it is never sent again. Correct it: Regenerate (bills 1) takes "
+        "the corrected content of one document, an upload with “Make new versions” chosen that of many."
     ),
-    FailureClass.AUTH: f"The service refused our key. Correct the account's key. {_RENDER_AGAIN}.",
-    FailureClass.INSUFFICIENT_CREDIT: f"The account has no credit left. Top it up. {_RENDER_AGAIN}.",
+    FailureClass.AUTH: "The service refused our key. Correct the account's key, then Retry (bills 0 or 1).",
+    FailureClass.INSUFFICIENT_CREDIT: "The account has no credit left. Top it up, then Retry (bills 0 or 1).",
     FailureClass.IDEMPOTENCY_CONFLICT: (
-        "The service knows our key with other content, which must not happen. Nothing more is sent; "
-        "compare the submission on the document's page with the service's own record."
+        "The service knows our key with other content, which must not happen, so nothing more is sent under it. "
+        "Reconcile (free) says what is known. Regenerate (bills 1) uses another key; this version may also bill."
     ),
     FailureClass.RENDER_FAILED: (
-        "The service could not render it and did not bill it. "
-        "Correct the document and upload it with “Make new versions” chosen; the corrected one is billed once."
+        "The service could not render it. Retry (bills 0 or 1) once it has said twice that it was not billed; "
+        "Check again (free) asks it. Where the content is the reason, correct it and Regenerate (bills 1)."
     ),
     FailureClass.DEADLINE_EXCEEDED: (
         "It is still looked at now and then, and saved by itself if it finishes while the provider keeps it. "
-        "Look the job up there before anything else: it may have finished and been billed. "
-        f"{_RENDER_AGAIN}, which may be billed in addition."
+        "Check again (free) looks at once. The provider accepted it and may bill it; Regenerate (bills 1) comes on top."
     ),
     FailureClass.JOB_NOT_FOUND: (
-        "The service does not know the job that it accepted; it is asked again now and then. "
-        "Check that the account's key belongs to the same customer, then look the job up there."
+        "The service does not know the job that it accepted; it is asked again now and then. Check that the account's "
+        "key belongs to the same customer, then Check again (free) or Reconcile (free). It may be billed; "
+        "Regenerate (bills 1) comes on top."
     ),
     FailureClass.EXPIRED: (
-        f"It was rendered, but the file was gone before we had it. {_RENDER_AGAIN}; that is billed in addition."
+        "It was rendered, but the file was gone before we had it. Fetch again (free) asks for a fresh link; "
+        "if that is gone as well, Regenerate (bills 1) renders it once more."
     ),
     FailureClass.BAD_OUTPUT: (
-        f"What the service delivered was no whole PDF. Look at the document. {_RENDER_AGAIN}; "
-        "that is billed in addition."
+        "What the service delivered was no whole PDF. Fetch again (free) loads it once more; "
+        "if it stays broken, Regenerate (bills 1) renders it once more."
     ),
     FailureClass.UNKNOWN_OUTCOME: (
-        "Search the provider's own record around the time of sending before anything is sent again. If it is not "
-        "there, give the document a new id, or change its content and choose “Make new versions”."
+        "Reconcile (free) collects what is known of it and asks the provider where that is possible. While it "
+        "still recognises a repeat, Retry (bills 0 or 1) sends the very same request again. "
+        "Regenerate (bills 1) is the last resort: this version may also bill."
     ),
     FailureClass.INTERNAL: (
-        f"Our own software failed here; the log has the details. Report it. After the fix: {_RENDER_AGAIN[0].lower()}"
-        f"{_RENDER_AGAIN[1:]}."
+        "Our own software failed here; the log has the details. Report it. After the fix Retry (bills 0 or 1), or "
+        "Reconcile (free) where something of it may be at the provider."
     ),
 }
 
@@ -158,7 +155,7 @@ OBJECT_LOST = "object_lost"
 _LOST_WHAT_TO_DO = (
     "It was saved, and its file was lost from our store since. Put the file back from a backup under the same key; "
     "`manage.py check_store` finds it there and the document is saved again. Where there is no backup: "
-    f"{_RENDER_AGAIN[0].lower()}{_RENDER_AGAIN[1:]}; that is billed in addition."
+    "Regenerate (bills 1)."
 )
 
 
@@ -306,6 +303,18 @@ EVENT_WORDS: Mapping[str, str] = {
     "object_back": "Its stored file is back and whole.",
     "stale_write_refused": "Another worker had taken it over, so this answer changed nothing.",
     "revived_by_upload": "Taken up again by an upload.",
+    "revived_by_regenerate": "Taken up again, as the content that a person asked for.",
+    "regenerated": "A newer version of the document was made.",
+    "nobody_needs_it": "No batch needs it any more, so it is not sent.",
+    "waits_for_retry_budget": "Many are being repeated just now, so it waits for its turn to be repeated.",
+    "resend_window_closed": "The provider may no longer recognise a repeat, so it is not sent again by itself.",
+    "second_id_for_one_key": "The provider gave another job id for the same key.",
+    "surplus": "The provider rendered it a second time; that result is not used.",
+    "outcome_not_stored": "What came of it could not be stored.",
+    "answer_not_judged": "The provider's answer could not be judged.",
+    "not_finished_after_all": "The provider says that it is not finished after all.",
+    "parked": "A fault of our own stopped it here.",
+    "read_again": "The provider was asked again.",
     "submit_requeue": "It was not taken, so it waits for its turn again.",
     "submit_resend": "It is sent again with the same key.",
     "submit_anew": "It was refused under this key, so it waits to be sent under another one.",

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from batches import sentences, wording
-from batches.models import Batch, FailureClass, HoldReason, JobState, ProviderAccount
+from batches.engine import verbs
+from batches.engine.answers import WHAT_TO_DO_UNKNOWN
+from batches.engine.latewatch import ANSWERED
+from batches.engine.verbs import Standing
+from batches.models import Batch, FailureClass, HoldReason, JobState, ProviderAccount, Verb
 from batches.providers import errors
 from batches.selectors import Counts, Progress
 from batches.templatetags.batches_extras import BAR_WIDTH, LEAST_SEGMENT, number, segments
@@ -353,10 +361,60 @@ def test_a_stored_file_that_was_lost_is_told_apart_from_one_that_never_came() ->
     assert wording.what_to_do("", "") == wording.failure_label("", "") == ""
 
 
-def test_advice_promises_nothing_that_does_not_exist() -> None:
-    texts = [*wording.WHAT_TO_DO.values(), *(badge.meaning for badge in wording.JOB_BADGES.values())]
-    for word in ("retry", "regenerate", "check again", "reconcile", "late answer", "dismiss"):
-        assert not [text for text in texts if word in text.lower()]
+#: How documents of a class may stand, by which the advice is judged.
+STANDS: dict[str, list[Standing]] = {
+    FailureClass.TRANSIENT: [Standing(JobState.FAILED)],
+    FailureClass.RATE_LIMITED: [Standing(JobState.FAILED)],
+    FailureClass.AUTH: [Standing(JobState.FAILED)],
+    FailureClass.INSUFFICIENT_CREDIT: [Standing(JobState.FAILED)],
+    FailureClass.INVALID_INPUT: [Standing(JobState.FAILED)],
+    FailureClass.RENDER_FAILED: [
+        Standing(JobState.FAILED, has_id=True),
+        Standing(JobState.FAILED, has_id=True, may_bill=True),
+    ],
+    FailureClass.INTERNAL: [Standing(JobState.FAILED), Standing(JobState.FAILED, in_doubt=True, may_bill=True)],
+    FailureClass.BAD_OUTPUT: [Standing(JobState.FAILED, has_id=True, may_bill=True)],
+    FailureClass.IDEMPOTENCY_CONFLICT: [Standing(JobState.UNKNOWN, in_doubt=True, may_bill=True)],
+    FailureClass.UNKNOWN_OUTCOME: [
+        Standing(JobState.UNKNOWN, in_doubt=True, may_bill=True, resend_until=NOW + timedelta(hours=1))
+    ],
+    FailureClass.DEADLINE_EXCEEDED: [Standing(JobState.DEADLINE_EXCEEDED, has_id=True, may_bill=True)],
+    FailureClass.JOB_NOT_FOUND: [Standing(JobState.DEADLINE_EXCEEDED, has_id=True, may_bill=True)],
+    FailureClass.EXPIRED: [Standing(JobState.EXPIRED, has_id=True, may_bill=True)],
+}
+NAMED = re.compile(f"({'|'.join(verb.label for verb in Verb)}) \\(([^)]*)\\)")
+
+
+@pytest.mark.parametrize("failure_class", FailureClass)
+def test_advice_names_verbs_that_such_a_document_allows_for_the_price_that_it_says(failure_class: str) -> None:
+    text, suggested = wording.WHAT_TO_DO[failure_class], wording.suggested_verb(failure_class, "")
+    by_label = {verb.label: verb for verb in Verb}
+    named = {by_label[label]: price for label, price in NAMED.findall(text)}
+    assert named
+    assert suggested is None or suggested in named
+    stands = [replace(standing, failure_class=failure_class) for standing in STANDS[failure_class]]
+    for verb, price in named.items():
+        answers = [verbs.answer(verb, standing, now=NOW) for standing in stands]
+        assert {answer.price.value for answer in answers if answer.price} == {price}, verb
+    said = {label for label in by_label if label in text}
+    assert {by_label[label] for label in said} == set(named), "a verb is named with its price"
+
+
+def test_no_text_sends_a_person_elsewhere_where_a_verb_would_do() -> None:
+    texts = [*wording.WHAT_TO_DO.values(), wording.what_to_do("expired", wording.OBJECT_LOST), WHAT_TO_DO_UNKNOWN]
+    for words in ("new id", "at the provider first", "before anything else"):
+        assert not [text for text in texts if words in text]
+
+
+def test_every_reason_that_the_engine_gives_an_event_has_words() -> None:
+    engine = Path(wording.__file__).parent / "engine"
+    reasons = {
+        reason
+        for path in engine.glob("*.py")
+        for reason in re.findall(r'\breason="([a-z_]+)"', path.read_text(encoding="utf-8"))
+    }
+    assert len(reasons) > 20
+    assert reasons | {ANSWERED} <= set(wording.EVENT_WORDS)
 
 
 def test_every_provider_error_has_words() -> None:

@@ -22,7 +22,7 @@ from batches.providers.base import Accepted, Finished
 from batches.storage import ObjectMissing, StoreError
 
 WHAT_TO_DO_UNKNOWN = (
-    "It may have been accepted and billed. Nothing is sent again by itself: look for it at the provider first."
+    "It may have been accepted and billed, so nothing is sent again by itself: reconcile it first, which is free."
 )
 
 

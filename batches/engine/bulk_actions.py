@@ -22,7 +22,7 @@ from batches import queue
 from batches.engine import audit, bulk, keys, standings, verbs
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
-from batches.engine.verbs import Answer, Asked, Price, Standing
+from batches.engine.verbs import Answer, Asked, Standing
 from batches.models import Batch, BatchItem, BulkAction, BulkActionItem, ItemResult, JobState, Verb
 
 #: What somebody looked at yesterday is no longer what would be done.
@@ -74,16 +74,7 @@ class Offer:
 
     @property
     def price_words(self) -> str:
-        return price_words(self.verb, self.renders_most)
-
-
-def price_words(verb: Verb, renders_most: int) -> str:
-    """`free`, `bills 0 or 1`, `bills 0 to 12`, `bills 12`: what a verb over many costs, in renders."""
-    if not renders_most:
-        return Price.FREE.value
-    if verbs.PRICES[verb] is Price.ONE:
-        return f"bills {renders_most:,}"
-    return Price.MAYBE.value if renders_most == 1 else f"bills 0 to {renders_most:,}"
+        return verbs.price_of_many(self.verb, self.renders_most)
 
 
 # --- what could be done ---------------------------------------------------------------------------------------------

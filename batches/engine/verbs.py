@@ -101,6 +101,13 @@ PRICES: Mapping[Verb, Price] = {
     Verb.DISMISS: Price.FREE,
     Verb.REOPEN: Price.MAYBE,
 }
+
+
+def price_of_many(verb: Verb, renders_most: int) -> str:
+    """What a verb over many costs that may make so many renders: `free`, `bills 0 to 12`, `bills 12`."""
+    return bills(renders_most if PRICES[verb] is Price.ONE else 0, renders_most)
+
+
 #: A reason is asked for where something may be billed, or is given up.
 NEEDS_REASON = frozenset({Verb.REGENERATE, Verb.RETRY, Verb.DISMISS, Verb.CANCEL})
 

@@ -1,4 +1,5 @@
-"""Small pieces of markup that many templates share: badge, bar, time, icon. No query, no decision about state."""
+"""Small pieces of markup that many templates share: badge, bar, time, icon. No decision about state; the one query is
+what the frame of every page asks, whether to lead to the audit log."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from django.templatetags.static import static
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from batches import sentences, wording
+from batches import rights, sentences, wording
 from batches.models import JobState
-from batches.selectors import Progress
+from batches.selectors import Person, Progress
 
 register = template.Library()
 
@@ -38,6 +39,12 @@ def number(value: int | None) -> str:
 def hold_advice(reason: str) -> str:
     """What a person can do about a held account."""
     return wording.HOLD_WHAT_TO_DO.get(reason, "")
+
+
+@register.filter
+def reads_audit(person: Person) -> bool:
+    """Whether the audit log of some workspace is this person's to read."""
+    return rights.audited_workspaces(person).exists()
 
 
 @register.simple_tag

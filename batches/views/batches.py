@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_safe
 
 from batches import attention, failures, listings, rights, selectors, sentences, wording
@@ -133,9 +134,12 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
         "previous": _with(path, **shown, before=page.before) if page.before else "",
         "next": _with(path, **shown, after=page.after) if page.after else "",
     }
+    cause_title = context["causes"].titles.get(cause, "")
+    chosen = replace(Chosen.of(request.GET.dict()), cause_title=cause_title)
     context |= {
-        "bulk": bulk_actions.bar(batch, Chosen.of(request.GET.dict()), context["held_rights"]),
-        "cause_label": context["causes"].titles.get(cause, "one cause") if cause else "",
+        "bulk": bulk_actions.bar(batch, chosen, context["held_rights"]),
+        "cause_label": cause_title or "one cause" if cause else "",
+        "may_audit": rights.may_audit(request.user, batch.workspace),
         "conflict_words": batch.get_on_conflict_display(),
         "last_position": page.rows[-1].position if page.rows else None,
         "plan_words": problems.plan_words(batch.report.get("summary", {})),
@@ -217,6 +221,7 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         "estimate": sentences.sending_estimate(batch, progress),
         "attention": sentences.attention_sentence(progress),
         "causes": found,
+        "form_key": get_random_string(32),
         "cause_cards": causes.cards(found, held_rights) if found.shown else [],
         "held_rights": held_rights,
         "bulk_rights": bulk_actions.may_do_any(held_rights),

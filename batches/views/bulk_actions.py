@@ -21,11 +21,11 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_POST, require_safe
 
-from batches import actions, filenames, results, rights
+from batches import actions, failures, filenames, results, rights
 from batches.actions import Chosen
 from batches.engine import applying, bulk_actions, verbs
 from batches.engine.audit import By
-from batches.engine.bulk_actions import Refused, price_words
+from batches.engine.bulk_actions import Refused
 from batches.engine.verbs import Asked
 from batches.models import Batch, BulkAction, ItemResult, Verb, Workspace
 from batches.views import rows
@@ -47,6 +47,15 @@ class Button:
     price: str
     refusal: str = ""
 
+    @property
+    def renders_least(self) -> int:
+        """Of each document."""
+        return verbs.PRICES[self.verb].renders_least
+
+    @property
+    def renders_most(self) -> int:
+        return verbs.PRICES[self.verb].renders_most
+
 
 @dataclass(frozen=True)
 class Bar:
@@ -62,6 +71,19 @@ class Bar:
     @property
     def fields(self) -> dict[str, str]:
         return self.chosen.as_dict()
+
+    @property
+    def refused(self) -> list[tuple[str, list[str]]]:
+        """Each sentence that refuses, with the names of the verbs that it refuses."""
+        told: dict[str, list[str]] = {}
+        for button in self.buttons:
+            if button.refusal:
+                told.setdefault(button.refusal, []).append(button.verb.label)
+        return list(told.items())
+
+    @property
+    def refused_labels(self) -> list[str]:
+        return [button.verb.label for button in self.buttons if button.refusal]
 
 
 def bar(batch: Batch, chosen: Chosen, held: Collection[str]) -> Bar | None:
@@ -137,6 +159,9 @@ def action_plan(request: SignedInRequest, public_id: str) -> HttpResponse:
     held = _refuse_unless_allowed(request, verb, batch.workspace)
     given = {**request.POST.dict(), "rows": ",".join(request.POST.getlist("rows"))}
     chosen = Chosen.of(given)
+    if misread := actions.misread(given):  # what cannot be read is never left out: more would match than was meant
+        messages.error(request, misread)
+        return redirect(_batch_url(batch, Chosen()))
     # A form without a key of its own has its CSRF token, which is new on each page: a second press is the same action.
     key = request.POST.get("key") or request.POST.get("csrfmiddlewaretoken") or get_random_string(32)
     try:
@@ -144,7 +169,7 @@ def action_plan(request: SignedInRequest, public_id: str) -> HttpResponse:
             batch,
             verb,
             chosen.matching(batch),
-            chosen_by=chosen.as_dict(),
+            chosen_by=_kept(batch, chosen),
             by=_by(request),
             creation_key=f"{request.user.pk} {batch.pk} {key} {verb} {sorted(chosen.as_dict().items())}",
             now=timezone.now(),
@@ -154,6 +179,12 @@ def action_plan(request: SignedInRequest, public_id: str) -> HttpResponse:
         messages.error(request, refused.words)
         return redirect(_batch_url(batch, chosen))
     return redirect("batches:action_detail", batch.public_id, action.public_id)
+
+
+def _kept(batch: Batch, chosen: Chosen) -> dict[str, str]:
+    """What the action keeps of what was chosen: a cause with its title, which nobody could find later."""
+    title = failures.title_of(batch, chosen.cause) if chosen.cause else ""
+    return chosen.as_dict() | ({"cause_title": title} if title else {})
 
 
 def _batch_url(batch: Batch, chosen: Chosen) -> str:
@@ -196,7 +227,7 @@ def _context(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
     counts = actions.counts(action)
     verb = Verb(action.verb)
     is_running = action.confirmed_at is not None and action.finished_at is None
-    chosen = Chosen.of(action.filter)
+    chosen = Chosen.of_action(action)
     path = reverse("batches:action_live", args=[action.batch.public_id, action.public_id])
     return {
         "action": action,
@@ -208,7 +239,7 @@ def _context(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
         "results": [(ItemResult(key), badge, counts.of(key)) for key, badge in actions.RESULT_BADGES.items()],
         "chosen": chosen,
         "batch_url": _batch_url(action.batch, chosen),
-        "price": price_words(verb, action.plan.get("renders_most", 0)),
+        "price": verbs.price_of_many(verb, action.plan.get("renders_most", 0)),
         "may_act": verb in rights.rights(request.user, action.workspace),
         "not_allowed": _not_allowed(verb),
         "key": get_random_string(32),
@@ -223,7 +254,7 @@ def _context(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
 def _planned(action: BulkAction) -> dict[str, Any]:
     """What a person looks at before it is confirmed."""
     now = timezone.now()
-    chosen = Chosen.of(action.filter)
+    chosen = Chosen.of_action(action)
     found = bulk_actions.drift(action, chosen.matching(action.batch), now=now)
     verb = Verb(action.verb)
     noun = f"{found.eligible:,} document{'' if found.eligible == 1 else 's'}"
@@ -231,7 +262,7 @@ def _planned(action: BulkAction) -> dict[str, Any]:
         "is_planned": True,
         "drift": found,
         "is_outdated": bulk_actions.is_outdated(action, now=now),
-        "price_now": price_words(verb, found.renders_most),
+        "price_now": verbs.price_of_many(verb, found.renders_most),
         "confirm_words": f"{verb.label}: {noun}",
         "needs_reason": verb in verbs.NEEDS_REASON,
         "number_to_type": found.renders_most if found.renders_most > bulk_actions.TYPED_ABOVE else None,

@@ -40,11 +40,5 @@ def _offer(cause: Cause, rights: Collection[str]) -> Offer | None:
     if verb is None or not cause.key:
         return None
     refusal = "" if verb in rights else f"Your role may not {verb.label.lower()}; ask a manager of this workspace."
-    return Offer(verb, wording.verb_these(verb, cause.count), price_of_many(verbs.PRICES[verb], cause.count), refusal)
-
-
-def price_of_many(price: verbs.Price, count: int) -> str:
-    """What a verb over so many may cost: `free`, `bills 0 to 312`, `bills 312`."""
-    if price is verbs.Price.FREE or count == 1:
-        return price.value
-    return f"bills 0 to {count:,}" if price is verbs.Price.MAYBE else f"bills {count:,}"
+    price = verbs.price_of_many(verb, verbs.PRICES[verb].renders_most * cause.count)
+    return Offer(verb, wording.verb_these(verb, cause.count), price, refusal)

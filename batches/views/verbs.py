@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -13,6 +13,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import F, QuerySet
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
@@ -25,8 +26,14 @@ from batches.models import BatchItem, Document, ItemResult, Job, JobEvent, Verb
 from batches.views.access import SignedInRequest, batch_or_404, document_or_404
 
 NO_RIGHT = "Your role in this workspace does not allow it."
-#: Those that this panel applies itself; the others have pages of their own.
-OFFERED = (Verb.CHECK_AGAIN, Verb.FETCH_AGAIN, Verb.RETRY, Verb.CANCEL, Verb.DISMISS, Verb.REOPEN)
+#: Verbs with a page of their own, to which the panel leads; the others it applies itself.
+PAGES: Mapping[Verb, str] = {
+    Verb.REGENERATE: "batches:document_regenerate",
+    Verb.RECONCILE: "batches:document_reconcile",
+}
+OFFERED = tuple(verb for verb in Verb if verb not in PAGES)
+#: Verbs that lead out of a failure, as its banner names them; Dismiss and Cancel give it up.
+WAYS_OUT = (Verb.CHECK_AGAIN, Verb.FETCH_AGAIN, Verb.RETRY, Verb.RECONCILE, Verb.REGENERATE)
 REASON_CHARACTERS_MOST = 1000
 #: How long the page looks for the answer that a person asked for.
 ANSWER_WITHIN = timedelta(seconds=60)
@@ -34,13 +41,15 @@ ANSWER_WITHIN = timedelta(seconds=60)
 
 @dataclass(frozen=True)
 class Offer:
-    """One verb as a button: `refusal` says why it is disabled, `to_confirm` what has to be accepted first."""
+    """One verb as a button, or as a link where it has a page: `refusal` says why it is disabled, `to_confirm` what has
+    to be accepted first."""
 
     verb: Verb
     price: str
     refusal: str
     to_confirm: str
     needs_reason: bool
+    page: str = ""
 
     @property
     def label(self) -> str:
@@ -87,24 +96,31 @@ def items_of(document: Document) -> QuerySet[BatchItem]:
 
 
 def offers(request: SignedInRequest, document: Document, *, now: datetime) -> list[Offer]:
-    """Every verb of the panel, those that may be applied first."""
+    """Every verb, those that may be applied first. The page of Regenerate takes other content as well."""
     found = standings.of_items(items_of(document).order_by("-batch"))
     held = rights.rights(request.user, document.workspace)
-    asked = Asked(may_regenerate_final=rights.REGENERATE_FINAL in held)
+    asked = Asked(has_new_input=True, may_regenerate_final=rights.REGENERATE_FINAL in held)
     all_of_them = []
-    for verb in OFFERED:
+    for verb in Verb:
         answers = [verbs.answer(verb, standing, now=now, asked=asked) for standing in found.values()]
-        all_of_them.append(_offer(verb, answers, has_right=verb in held))
+        page = reverse(PAGES[verb], args=[document.public_id]) if verb in PAGES else ""
+        all_of_them.append(_offer(verb, answers, has_right=verb in held, page=page))
     return sorted(all_of_them, key=lambda offer: bool(offer.refusal))
 
 
-def _offer(verb: Verb, answers: Sequence[Answer], *, has_right: bool) -> Offer:
+def ways_out(offered: Sequence[Offer], suggested: Verb | None) -> list[Offer]:
+    """Those that lead out of a failure and may be applied now, what is mostly right first."""
+    ways = [offer for offer in offered if offer.verb in WAYS_OUT and not offer.refusal]
+    return sorted(ways, key=lambda offer: (offer.verb != suggested, WAYS_OUT.index(offer.verb)))
+
+
+def _offer(verb: Verb, answers: Sequence[Answer], *, has_right: bool, page: str) -> Offer:
     """Of several items, the first that it may be applied to speaks for it, else the newest batch's says why not."""
     none = Answer(None, "No batch has this version of the document.")
     best = next((answer for answer in answers if answer.allowed), answers[0] if answers else none)
     refusal = best.words if not best.allowed else "" if has_right else NO_RIGHT
     price = best.price or verbs.PRICES[verb]
-    return Offer(verb, price.value, refusal, best.to_confirm, verb in verbs.NEEDS_REASON)
+    return Offer(verb, price.value, refusal, best.to_confirm, verb in verbs.NEEDS_REASON, page)
 
 
 def waits_for_answer(job: Job, *, now: datetime) -> bool:

@@ -188,21 +188,6 @@ def test_offers_over_very_many_never_promise_too_little(batch: Batch, monkeypatc
     assert rough[Verb.RETRY].count < 6, "saved and accepted documents are no offer to retry"
 
 
-@pytest.mark.parametrize(
-    ("verb", "renders_most", "words"),
-    [
-        (Verb.CHECK_AGAIN, 0, "free"),
-        (Verb.RETRY, 1, "bills 0 or 1"),
-        (Verb.RETRY, 1200, "bills 0 to 1,200"),
-        (Verb.REGENERATE, 1, "bills 1"),
-        (Verb.REGENERATE, 12, "bills 12"),
-        (Verb.REOPEN, 0, "free"),
-    ],
-)
-def test_a_price_over_many_is_told_in_the_words_of_one(verb: Verb, renders_most: int, words: str) -> None:
-    assert bulk_actions.price_words(verb, renders_most) == words
-
-
 # --- drift and confirming ---
 
 

@@ -146,7 +146,7 @@ def test_unknown_opens_an_alert_that_says_what_to_do() -> None:
     kind, words = change.alert
     assert kind is AlertKind.UNKNOWN_OUTCOME
     assert words.startswith("INV-7: Reset.")
-    assert "look for it at the provider" in words
+    assert "reconcile it first" in words
     assert "outcome" not in change.submission_fields, "it stays open: nothing proves that it ended"
 
 
@@ -180,7 +180,7 @@ def test_a_window_that_closed_ends_as_unknown_and_never_as_failed() -> None:
     change = answers.judge_window_closed(claim(JobState.SUBMITTING), now=NOW)
     assert change.move.to_state is JobState.UNKNOWN
     assert change.move.fields["failure_class"] == FailureClass.UNKNOWN_OUTCOME
-    assert "look for it at the provider" in change.move.fields["failure_words"]
+    assert "reconcile it first" in change.move.fields["failure_words"]
     assert change.alert[0] is AlertKind.UNKNOWN_OUTCOME
 
 

@@ -180,3 +180,18 @@ def test_who_may_which_verb(role: Role) -> None:
     all_but_regenerate = set(Verb) - {Verb.REGENERATE}
     expected = {Role.VIEWER: set(), Role.OPERATOR: all_but_regenerate}.get(role, set(Verb))
     assert allowed == expected
+
+
+@pytest.mark.parametrize(
+    ("verb", "renders_most", "words"),
+    [
+        (Verb.CHECK_AGAIN, 0, "free"),
+        (Verb.RETRY, 1, "bills 0 or 1"),
+        (Verb.RETRY, 1200, "bills 0 to 1,200"),
+        (Verb.REGENERATE, 1, "bills 1"),
+        (Verb.REGENERATE, 12, "bills 12"),
+        (Verb.REOPEN, 0, "free"),
+    ],
+)
+def test_a_price_over_many_is_told_in_the_words_of_one(verb: Verb, renders_most: int, words: str) -> None:
+    assert verbs.price_of_many(verb, renders_most) == words

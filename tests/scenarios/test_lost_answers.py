@@ -75,7 +75,7 @@ def test_when_every_answer_is_lost_it_is_unknown_and_never_failed(world: World, 
     assert world.states() == {"INV-1": "unknown", "INV-2": "saved"}
     assert world.failures() == {"INV-1": "unknown_outcome"}
     assert world.open_alerts() == ["unknown_outcome"]
-    assert "look for it at the provider" in Alert.objects.get(closed_at=None).words
+    assert "reconcile it first" in Alert.objects.get(closed_at=None).words
     tries = world.provider.arrivals_of("INV-1")
     assert len(tries) == ENGINE.submit_tries_most
     assert len({arrival.key for arrival in tries}) == 1

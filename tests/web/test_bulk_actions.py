@@ -64,13 +64,15 @@ def test_the_bar_offers_what_can_be_done_with_its_price_and_says_why_the_rest_ca
     assert re.search(r'value="retry">Retry 3 <span class="price">\(bills 0 to 3\)', shown)
     assert re.search(r'value="regenerate">Regenerate 3 <span class="price">\(bills 3\)', shown)
     assert re.search(r'value="dismiss">Dismiss 3 <span class="price">\(free\)', shown)
-    assert re.search(r'value="fetch_again" disabled title="None of these documents stands so', shown)
+    assert re.search(r'value="fetch_again" disabled aria-describedby="refused"', shown)
+    assert re.search(r'id="refused">.*Fetch again.*:</strong> None of these documents stands so', shown)
 
 
 def test_a_verb_beyond_ones_role_stays_visible_with_its_sentence(batch: Batch, operator: Client) -> None:
     fail(batch, 1)
     shown = bar(operator.get(f"/batches/{batch.public_id}/", {"state": "failed"}).text)
-    assert re.search(r'value="regenerate" disabled title="Your role does not allow you to regenerate here', shown)
+    assert re.search(r'value="regenerate" disabled aria-describedby="refused"', shown)
+    assert "<strong>Regenerate:</strong> Your role does not allow you to regenerate here" in shown
 
 
 def test_without_a_filter_the_bar_asks_for_one(batch: Batch, operator: Client) -> None:

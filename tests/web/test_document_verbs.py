@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from django.test import Client
 
 from batches import rights
 from batches.engine import standings, verbs
-from batches.models import AuditEntry, Batch, BatchItem, Job, JobState, Role, Verb
+from batches.models import AuditEntry, Batch, BatchItem, Job, JobState, Role, Verb, Workspace
 from batches.views.verbs import OFFERED
 from tests.factories import NOW, make_batch, make_job, make_saved_job, make_submission
 from tests.web.conftest import make_member, signed_in
@@ -68,7 +69,7 @@ def test_the_panel_offers_what_may_be_done_with_its_price_and_disables_the_rest_
 ) -> None:
     job = job_in(JobState.EXPIRED, batch)
     panel = operator.get(page_of(job)).text.split('id="verbs"')[1].split("</section>")[0]
-    forms = {verb: part for verb in OFFERED for part in panel.split("<form ") if f"/actions/{verb}/" in part}
+    forms = parts(panel)
     assert "disabled" not in forms[Verb.FETCH_AGAIN]
     assert ">free<" in forms[Verb.FETCH_AGAIN]
     assert "disabled" in forms[Verb.RETRY]
@@ -76,10 +77,51 @@ def test_the_panel_offers_what_may_be_done_with_its_price_and_disables_the_rest_
     assert 'name="reason"' in forms[Verb.DISMISS]
 
 
+def parts(panel: str) -> dict[str, str]:
+    """What the panel says of each verb."""
+    return {part.split('"', 1)[0]: part for part in panel.split(' id="verb-')[1:]}
+
+
+def test_the_verbs_with_pages_are_links_with_their_price_or_disabled_with_the_sentence(
+    batch: Batch, operator: Client, workspace: Workspace
+) -> None:
+    manager = signed_in(make_member(workspace, "a.manager", Role.MANAGER))
+    lost, saved = job_in(JobState.UNKNOWN, batch), job_in(JobState.SAVED, batch)
+    panel = parts(manager.get(page_of(lost)).text.split('id="verbs"')[1].split("</section>")[0])
+    assert set(panel) == set(Verb)
+    assert f'href="{page_of(lost)}reconcile/"' in panel[Verb.RECONCILE]
+    assert ">free<" in panel[Verb.RECONCILE]
+    assert f'href="{page_of(lost)}regenerate/"' in panel[Verb.REGENERATE]
+    assert ">bills 1<" in panel[Verb.REGENERATE]
+    assert "Version 1 may also bill." in panel[Verb.REGENERATE]
+    of_operator = parts(operator.get(page_of(lost)).text.split('id="verbs"')[1].split("</section>")[0])
+    assert "disabled" in of_operator[Verb.REGENERATE]
+    assert "Your role in this workspace does not allow it." in of_operator[Verb.REGENERATE]
+    assert "href" not in of_operator[Verb.REGENERATE]
+    of_saved = parts(manager.get(page_of(saved)).text.split('id="verbs"')[1].split("</section>")[0])
+    assert "It is saved." in of_saved[Verb.RECONCILE]
+    assert "href" not in of_saved[Verb.RECONCILE]
+
+
+def test_the_banner_of_a_failure_leads_to_what_may_be_done_now_what_is_mostly_right_first(
+    batch: Batch, operator: Client
+) -> None:
+    def ways(job: Job) -> list[str]:
+        page = operator.get(page_of(job)).text
+        shown = page.split('class="ways"')[1].split("</p>")[0] if 'class="ways"' in page else ""
+        return re.findall(r'href="([^"]*)"', shown)
+
+    lost = job_in(JobState.UNKNOWN, batch)
+    assert ways(lost) == [f"{page_of(lost)}reconcile/", "#verb-retry"]
+    assert ways(job_in(JobState.EXPIRED, batch))[0] == "#verb-fetch_again"
+    assert ways(job_in(JobState.DEADLINE_EXCEEDED, batch))[0] == "#verb-check_again"
+    assert ways(job_in(JobState.SAVED, batch)) == []
+
+
 def test_a_viewer_sees_every_verb_disabled_with_the_reason(batch: Batch, viewer: Client) -> None:
     job = job_in(JobState.EXPIRED, batch)
     panel = viewer.get(page_of(job)).text.split('id="verbs"')[1].split("</section>")[0]
-    assert panel.count(" disabled ") == len(OFFERED)
+    assert panel.count(" disabled ") == len(Verb)
     assert "Your role in this workspace does not allow it." in panel
 
 

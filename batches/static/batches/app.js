@@ -58,8 +58,13 @@
     const count = document.querySelectorAll("input.tick:checked").length;
     form.classList.toggle("has-ticks", count > 0);
     form.querySelector("[data-ticked-count]").textContent = count ? `: ${count}` : "";
+    const { least, most } = form.querySelector("option:checked").dataset;
+    form.querySelector("[data-ticked-price]").textContent = count ? bills(least * count, most * count) : "";
   }
-  document.addEventListener("change", (event) => { if (event.target.matches("input.tick")) ticked(); });
+  // In the words of `verbs.bills`.
+  const bills = (least, most) => !most ? "free" : least === most ? `bills ${most}`
+    : `bills ${least} ${most === least + 1 ? "or" : "to"} ${most}`;
+  document.addEventListener("change", (event) => { if (event.target.matches("input.tick, #ticked-verb")) ticked(); });
   window.addEventListener("pageshow", ticked);
 
   // A form is sent once: the button says so and further presses do nothing. Back brings it to life again.
