@@ -71,7 +71,7 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
     job, now = history.job, timezone.now()
     is_current = history.version == document.current_version
     offers = verbs.offers(request, document, now=now) if is_current else []
-    suggested = wording.suggested_verb(job.failure_class, job.failure_code)
+    may = verbs.allowed(offers, wording.suggested_verb(job.failure_class, job.failure_code))
     is_live = not history.is_at_rest or verbs.waits_for_answer(job, now=now)
     return {
         "document": document,
@@ -80,7 +80,7 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
         "held_accounts": [job.account] if history.chosen.is_held else [],
         "failure_label": wording.failure_label(job.failure_class, job.failure_code),
         "what_to_do": wording.what_to_do(job.failure_class, job.failure_code),
-        "ways_out": verbs.ways_out(offers, suggested) if job.failure_class else [],
+        "ways_out": [each for each in may if each.verb in verbs.WAYS_OUT] if job.failure_class else [],
         # Actions are about the current version; what may be at the provider of an older one is known there too.
         "may_reconcile": not is_current and _is_uncertain(history),
         "rights": rights.rights(request.user, document.workspace),
@@ -88,7 +88,8 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
         "stale_badge": wording.STALE_BADGE,
         "may_reveal": may_write(request.user, document.workspace),
         "is_live": is_live,
-        "offers": offers,
+        "offers": may,
+        "refused_offers": verbs.refused(offers),
         "may_audit": rights.may_audit(request.user, document.workspace),
         "poll_seconds": 2,
         "live_url": f"{reverse('batches:document_live', args=[document.public_id])}?version={history.version.number}",

@@ -96,7 +96,7 @@ def items_of(document: Document) -> QuerySet[BatchItem]:
 
 
 def offers(request: SignedInRequest, document: Document, *, now: datetime) -> list[Offer]:
-    """Every verb, those that may be applied first. The page of Regenerate takes other content as well."""
+    """Every verb. The page of Regenerate takes other content as well."""
     found = standings.of_items(items_of(document).order_by("-batch"))
     held = rights.rights(request.user, document.workspace)
     asked = Asked(has_new_input=True, may_regenerate_final=rights.REGENERATE_FINAL in held)
@@ -105,13 +105,23 @@ def offers(request: SignedInRequest, document: Document, *, now: datetime) -> li
         answers = [verbs.answer(verb, standing, now=now, asked=asked) for standing in found.values()]
         page = reverse(PAGES[verb], args=[document.public_id]) if verb in PAGES else ""
         all_of_them.append(_offer(verb, answers, has_right=verb in held, page=page))
-    return sorted(all_of_them, key=lambda offer: bool(offer.refusal))
+    return all_of_them
 
 
-def ways_out(offered: Sequence[Offer], suggested: Verb | None) -> list[Offer]:
-    """Those that lead out of a failure and may be applied now, what is mostly right first."""
-    ways = [offer for offer in offered if offer.verb in WAYS_OUT and not offer.refusal]
-    return sorted(ways, key=lambda offer: (offer.verb != suggested, WAYS_OUT.index(offer.verb)))
+def allowed(offered: Sequence[Offer], suggested: Verb | None) -> list[Offer]:
+    """Those that may be applied now: what is mostly right first, then those that lead out of a failure."""
+    order = [*WAYS_OUT, *(verb for verb in Verb if verb not in WAYS_OUT)]
+    may = [offer for offer in offered if not offer.refusal]
+    return sorted(may, key=lambda offer: (offer.verb != suggested, order.index(offer.verb)))
+
+
+def refused(offered: Sequence[Offer]) -> list[tuple[str, list[Offer]]]:
+    """The others, by the sentence that refuses them."""
+    told: dict[str, list[Offer]] = {}
+    for offer in offered:
+        if offer.refusal:
+            told.setdefault(offer.refusal, []).append(offer)
+    return list(told.items())
 
 
 def _offer(verb: Verb, answers: Sequence[Answer], *, has_right: bool, page: str) -> Offer:

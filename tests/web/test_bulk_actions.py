@@ -111,6 +111,38 @@ def test_an_empty_filter_is_refused_and_leads_back(batch: Batch, operator: Clien
     assert not BulkAction.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"state": "failed", "cause": "zzz"}, "no such cause"),
+        ({"state": "saved", "cause": "0123456789abcdef"}, "no such cause"),
+        ({"cause": "0123456789abcdef"}, "no such cause"),
+        ({"state": "faild", "q": "F"}, "no such state"),
+        ({"rows": ["0", "all"]}, "cannot be read"),
+        ({"rows": [str(n) for n in range(201)]}, "cannot be read"),
+    ],
+)
+def test_a_filter_that_cannot_be_read_is_an_error_and_never_a_wider_one(
+    given: dict[str, Any], words: str, batch: Batch, operator: Client
+) -> None:
+    fail(batch, 2)
+    answer = operator.post(f"/batches/{batch.public_id}/actions/plan/", {"verb": "dismiss", **given}, follow=True)
+    assert answer.redirect_chain[-1][0] == f"/batches/{batch.public_id}/"
+    assert words in answer.text
+    assert not BulkAction.objects.exists()
+
+
+def test_the_chip_of_a_cause_says_its_title_also_when_nothing_fails_so_any_more(batch: Batch, operator: Client) -> None:
+    [job, _] = fail(batch, 2)
+    chosen = {"state": "failed", "cause": job.failure_cause}
+    title = '<span class="chip">Cause: Service trouble</span>'
+    assert title in bar(operator.get(f"/batches/{batch.public_id}/", chosen).text)
+    page = planned(operator, batch, **chosen)
+    Job.objects.update(state=JobState.SAVED, failure_class="", failure_cause="")
+    assert title in operator.get(page).text
+    assert "Cause: Service trouble" in operator.get(f"/batches/{batch.public_id}/actions/").text
+
+
 def test_a_filter_survives_a_plan_that_matches_nothing(batch: Batch, operator: Client) -> None:
     make_saved_job(batch=batch)
     answer = plan(operator, batch, state="failed", q="INV")

@@ -101,6 +101,7 @@ def test_a_group_offers_its_way_out_with_its_price(
         assert f'action="/batches/{batch.public_id}/actions/plan/"' in shown
         assert f'name="cause" value="{job.failure_cause}"' in shown
         assert 'name="state" value="failed"' in shown
+        assert re.search(r'name="key" value="\w{32}"', shown)
 
 
 def test_who_may_not_apply_the_verb_sees_it_with_the_sentence(batch: Batch, viewer: Client) -> None:

@@ -78,8 +78,12 @@ def test_the_panel_offers_what_may_be_done_with_its_price_and_disables_the_rest_
 
 
 def parts(panel: str) -> dict[str, str]:
-    """What the panel says of each verb."""
-    return {part.split('"', 1)[0]: part for part in panel.split(' id="verb-')[1:]}
+    """What the panel says of each verb, one that is refused with its sentence."""
+    said = {part.split('"', 1)[0]: part for part in panel.split(' id="verb-')[1:]}
+    for verb, part in said.items():
+        if why := re.search(r'aria-describedby="(why-[a-z_]+)"', part):
+            said[verb] = part + panel.split(f'id="{why[1]}"')[1].split("</p>")[0]
+    return said
 
 
 def test_the_verbs_with_pages_are_links_with_their_price_or_disabled_with_the_sentence(
