@@ -140,6 +140,9 @@ class EngineConf:
 
     #: Downloads that gave no usable PDF before the job fails as bad_output.
     bad_output_fetches: int = 3
+    #: A download that is cut off each time: so many tries, and so long at least, while other files come whole.
+    cut_off_tries: int = 12
+    cut_off_seconds: float = 15 * 60.0
     #: How long a finished job's file is believed to live where the provider names no end.
     link_lifetime_seconds: float = 24 * 3600
     download_bytes_most: int = 256 * 1024**2

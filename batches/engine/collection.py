@@ -260,8 +260,13 @@ def judge_collected(claim: Claim, collected: Collected, *, now: datetime) -> Cha
     )
 
 
-def judge_not_collected(claim: Claim, missed: NotCollected, *, now: datetime, rng: random.Random) -> Change:
-    """Try again, or stop with a name: nothing here ever renders a second time."""
+def judge_not_collected(
+    claim: Claim, missed: NotCollected, *, now: datetime, rng: random.Random, tries_in_vain: int = 0
+) -> Change:
+    """Try again, or stop with a name: nothing here ever renders a second time.
+
+    `tries_in_vain`: how often this file alone was cut off (`cutoff.py`), so that it is given up on.
+    """
     assert claim.submission is not None
     fetches = claim.fetch_count + 1
     change = Change(
@@ -279,6 +284,12 @@ def judge_not_collected(claim: Claim, missed: NotCollected, *, now: datetime, rn
     if missed.kind == "bad_output" and fetches >= ENGINE.bad_output_fetches:
         words = f"Fetched {fetches} times, and each time it was no usable PDF. {missed.words}"
         return _ending(change, JobState.FAILED, FailureClass.BAD_OUTPUT, words, fetches)
+    if tries_in_vain:
+        words = (
+            f"Its download was begun {tries_in_vain} times and never came to its end, while other files did. "
+            f"{missed.words} The provider's job id is kept, and nothing was submitted again."
+        )
+        return _ending(change, JobState.FAILED, FailureClass.BAD_OUTPUT, words, claim.fetch_count)
     dies_at = link_dies_at(claim, missed.result)
     if missed.kind != "bad_output":
         fetches = claim.fetch_count  # the file was never judged; waiting is not failing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batches.engine import answers, breaker, changes, collection, polling, steps
+from batches.engine import answers, breaker, changes, collection, cutoff, polling, steps
 from batches.engine.changes import Change
 from batches.engine.polling import PollContext
 from batches.engine.polls import Polls
@@ -30,7 +30,8 @@ def judge(result: steps.JobResult, context: PollContext, polls: Polls) -> Change
         case steps.Fetched(collected=collected):
             return breaker.with_download(collection.judge_collected(claim, collected, now=now), account)
         case steps.FetchMissed(missed=missed):
-            change = collection.judge_not_collected(claim, missed, now=now, rng=rng)
+            tries_in_vain = cutoff.tries_in_vain(claim, missed, now=now)
+            change = collection.judge_not_collected(claim, missed, tries_in_vain=tries_in_vain, now=now, rng=rng)
             return breaker.with_download(change, account, missed.words)
         case steps.Crashed(words=words):
             return changes.parking(claim, words, now=now)

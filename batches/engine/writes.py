@@ -66,8 +66,9 @@ def write_round(
     goes away half way, what was told is written and must not be written again. The accounts' effects are not applied.
     """
     book = book or durations.Book()
+    group, disputed = _without_taken_ids(group)
     try:
-        stale = _write_together(group, book, now=now)
+        stale = _write_together(group, book, now=now) if group else set()
     except mishaps.DATABASE_AWAY:
         raise  # the pump keeps the group and tries again
     except Exception as error:  # whatever it is, it may be one row's; not `contained`, for nothing is left out yet
@@ -75,11 +76,39 @@ def write_round(
         stale = _write_one_by_one(group, book, committed, now=now)
     else:
         committed(group, stale)
+    if disputed:
+        stale |= _write_one_by_one(disputed, book, committed, now=now)
+        group = [*group, *disputed]
     failed = [change.claim.job_id for change in group if change.move and change.move.to_state in FAILED_STATES]
     if failed:
         with mishaps.contained("the look whether a batch stops itself"):
             (watch or stopping.Watch()).after_failures(failed, now=now)
     return stale
+
+
+def _without_taken_ids(group: Sequence[Change]) -> tuple[Sequence[Change], Sequence[Change]]:
+    """The group, and apart from it what brought a provider job id that another submission of the account has already.
+
+    The database would refuse the group for it. Those are few, and each is written by itself: its job is parked. Two
+    that bring one id at this moment are still found by the constraint.
+    """
+    brought = {
+        id(change): (change.claim.account_id, str(change.submission_fields["provider_job_id"]))
+        for change in group
+        if change.submission_fields.get("provider_job_id")
+    }
+    if not brought:
+        return group, ()
+    owners: dict[tuple[int, str | None], set[int | None]] = defaultdict(set)
+    for change in group:
+        if id(change) in brought:
+            owners[brought[id(change)]].add(change.submission_id)
+    accounts, ids = zip(*brought.values(), strict=True)
+    rows = Submission.objects.filter(account__in=set(accounts), provider_job_id__in=set(ids)).order_by()
+    for pk, account_id, provider_job_id in rows.values_list("pk", "account", "provider_job_id"):
+        owners[(account_id, provider_job_id)].add(pk)
+    taken = {key for key, named in brought.items() if len(owners[named]) > 1}
+    return [each for each in group if id(each) not in taken], [each for each in group if id(each) in taken]
 
 
 def _write_one_by_one(
@@ -92,9 +121,13 @@ def _write_one_by_one(
         except mishaps.DATABASE_AWAY:
             raise
         except Exception as error:  # not `contained`: the job is parked, and its words name the error
-            trace = mishaps.without_row(error)
-            log.exception("job %s is parked: its outcome cannot be written", change.claim.job_id, exc_info=trace)
-            _park_unwritable(change, error, book, now=now)
+            owner = _owner_of_id(change)
+            if owner:
+                log.error("job %s is parked: %s", change.claim.job_id, owner)
+            else:
+                trace = mishaps.without_row(error)
+                log.exception("job %s is parked: its outcome cannot be written", change.claim.job_id, exc_info=trace)
+            _park_unwritable(change, error, owner, book, now=now)
             stale = {change.claim.job_id}
         committed([change], stale)
         all_stale |= stale
@@ -102,19 +135,20 @@ def _write_one_by_one(
 
 
 @transaction.atomic
-def _park_unwritable(change: Change, error: Exception, book: durations.Book, *, now: datetime) -> None:
+def _park_unwritable(change: Change, error: Exception, owner: str, book: durations.Book, *, now: datetime) -> None:
     """Stop the job where a person sees it, and keep what of its outcome can be kept: the id and the exchanges.
 
     Where the id is kept, a job that was being sent does not stop: it is accepted, and read on. That is tried once. Its
     reads end it, should their outcome be one that cannot be written either; and what was given up is still watched.
+    `owner` says whose the id is that it brought, where that is the reason.
     """
     claim = change.claim
-    owner = _owner_of_id(change)
     words = f"Its outcome could not be stored ({type(error).__name__}); the log has the trace."
     failure_class = FailureClass.UNKNOWN_OUTCOME if owner else FailureClass.INTERNAL
     parked = latewatch.begun(parking(claim, owner or words, failure_class=failure_class, now=now))
     # Each in a savepoint of its own, for any of them may hold what cannot be written; and no part is written twice.
-    _try_part(change, lambda: _record_ids([change], now=now))
+    if not owner:
+        _try_part(change, lambda: _record_ids([change], now=now))
     _try_part(change, lambda: _record_exchanges([change]))
     if claim.state is JobState.SUBMITTING and (known := _known_id(change)):
         deadline_at = _deadline_at(claim.account_id, now=now)

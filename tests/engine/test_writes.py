@@ -389,8 +389,34 @@ def test_an_id_that_another_documents_submission_owns_makes_the_job_unknown_and_
     assert Alert.objects.get().kind == AlertKind.UNKNOWN_OUTCOME
 
 
-def test_the_log_never_quotes_a_row_that_the_database_refuses(batch: Batch, caplog: pytest.LogCaptureFixture) -> None:
+def test_ids_that_are_taken_neither_undo_the_group_nor_fill_the_log(
+    batch: Batch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A provider that repeats a job id: the others are written together, at once, and each of these has one line."""
+    factories.make_accepted_job(batch=batch, business_id="INV-OWNER", provider_job_id="pdf_taken")
+    jobs = [sent(batch) for _ in range(5)]
+    claimed_ones = claims.claim_due(batch.account, [JobState.SUBMITTING], owner="a", now=NOW, most=9)
+    ids = ["pdf_1", "pdf_taken", "pdf_2", "pdf_same", "pdf_same"]
+    parts: list[int] = []
+    stale = writes.write_round(
+        [acceptance(claim, each) for claim, each in zip(claimed_ones, ids, strict=True)],
+        now=LATER,
+        committed=lambda part, _stale: parts.append(len(part)),
+    )
+    states = [Job.objects.get(pk=job.pk).state for job in jobs]
+    assert states == ["accepted", "unknown", "accepted", "accepted", "unknown"], "the first that brings an id has it"
+    assert stale == {jobs[1].pk, jobs[4].pk}
+    assert parts == [2, 1, 1, 1]
+    assert [record.exc_info for record in caplog.records if record.levelname == "ERROR"] == [None, None]
+    assert "pdf_taken" not in caplog.text
+
+
+def test_the_log_never_quotes_a_row_that_the_database_refuses(
+    batch: Batch, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its text holds the provider job id in full, which fetches the PDF (PostgreSQL says so in its DETAIL)."""
+    # Another writer brings the id right after it was looked for.
+    monkeypatch.setattr(writes, "_without_taken_ids", lambda group: (group, ()))
     factories.make_accepted_job(batch=batch, business_id="INV-OWNER", provider_job_id="pdf_taken")
     writes.write_round([acceptance(claimed(sent(batch)), "pdf_taken")], now=LATER)
     assert "IntegrityError" in caplog.text

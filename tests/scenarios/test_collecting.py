@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import keeping
-from batches.models import Alert, Artifact, Exchange, Job
+from batches.engine import applying, keeping
+from batches.engine.audit import By
+from batches.engine.orders import Order
+from batches.models import Alert, Artifact, Exchange, Job, Verb
 from batches.providers import errors
 from batches.storage import artifact_key
 from tests.engine.simulated import Answer, Complete, Cut, Fail, Page, Refuse, Whole, Word
 from tests.engine.vendor import pdf
+from tests.scenarios.watching import watched_for
 from tests.scenarios.world import World
 
 SPOILT = [Cut(), Cut(announced=False), Page(), Page(b"", "application/pdf"), Page(b"%PDF-1.4\nno more\n%%EOF\n")]
@@ -106,6 +109,47 @@ def test_when_the_provider_is_away_until_the_link_has_died_the_document_expires(
     world.run_to_the_end()
     assert world.states() == {"INV-1": "expired"}
     assert "while its link lived" in world.job("INV-1").failure_words
+
+
+@pytest.mark.parametrize("kind", [errors.AnswerLost, errors.ServerFault])
+def test_one_file_that_is_cut_off_each_time_ends_with_a_name_and_is_fetched_again_free(
+    world: World, kind: type[errors.ProviderError]
+) -> None:
+    """One poisonous document neither runs for a day nor holds the account up for the others."""
+    world.provider.script("INV-1", download=itertools.repeat(Refuse(kind)))
+    world.hand_over("INV-1")
+    minutes = 0
+    while world.states()["INV-1"] != "failed":
+        minutes += 1
+        world.hand_over(f"NEXT-{minutes}")
+        watched_for(world, 1 / 60)
+        assert minutes < 60, "it never ends"
+    assert minutes >= ENGINE.cut_off_seconds / 60
+    assert world.failures() == {"INV-1": "bad_output"}
+    assert "while other files did" in world.job("INV-1").failure_words
+    world.run_to_the_end()
+    world.assert_saved([f"NEXT-{minute}" for minute in range(1, minutes + 1)])
+    assert "account_held" not in world.open_alerts()
+    world.provider.script("INV-1", download=itertools.repeat(Whole()))
+    item = world.job("INV-1").version.items.get()
+    order = Order(By(None, "ada", "a test"))
+    assert applying.apply(Verb.FETCH_AGAIN, [item.pk], order=order, now=world.clock.now())[item.pk].is_done
+    world.run_to_the_end()
+    assert world.states()["INV-1"] == "saved"
+    assert len(world.provider.arrivals) == minutes + 1, "nothing was rendered twice"
+
+
+def test_where_no_file_comes_whole_each_is_waited_for(world: World) -> None:
+    names = ["INV-1", "INV-2"]
+    for name in names:
+        world.provider.script(name, download=itertools.repeat(Refuse(errors.AnswerLost)))
+    world.hand_over(*names)
+    watched_for(world, 2 * ENGINE.cut_off_seconds / 3600)
+    assert world.states() == dict.fromkeys(names, "rendered")
+    for name in names:
+        world.provider.script(name, download=itertools.repeat(Whole()))
+    world.run_to_the_end()
+    world.assert_saved(names)
 
 
 def test_a_full_store_keeps_the_document_rendered_until_there_is_room(world: World) -> None:
