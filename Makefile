@@ -11,7 +11,9 @@ TOGETHER := -n 2 --dist loadfile -m "not alone"
 ONCE := tests/providers tests/sandbox tests/manifests tests/storage tests/simulation tests/test_demo.py \
 	tests/test_layering.py tests/test_docs.py tests/test_wording.py tests/test_filenames.py tests/web/test_browser.py
 TOGETHER_ON_POSTGRES := $(TOGETHER) $(addprefix --ignore=,$(ONCE))
-ALONE := -m alone
+# Races and deaths are told on both databases; what happens between a stack and its provider or server, on one.
+ALONE_ON_SQLITE := -m alone $(addprefix --ignore=tests/scenarios/,test_few_connections.py test_webhooks_end_to_end.py)
+ALONE_ON_POSTGRES := -m alone --ignore=tests/scenarios/test_account_trouble.py
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo up test test-sqlite test-postgres simulate chaos chromium lint types check lock clean \
@@ -53,12 +55,12 @@ up: $(INSTALLED)
 test: test-sqlite test-postgres
 
 test-sqlite: $(INSTALLED) chromium
-	env -u DATABASE_URL $(BIN)/python -m pytest $(TOGETHER)
-	env -u DATABASE_URL $(BIN)/python -m pytest $(ALONE)
+	env -u DATABASE_URL $(BIN)/python -m pytest --durations 25 $(TOGETHER)
+	env -u DATABASE_URL $(BIN)/python -m pytest --durations 10 $(ALONE_ON_SQLITE)
 
 test-postgres: $(INSTALLED) chromium
-	$(BIN)/python -m tests.postgres -- pytest $(TOGETHER_ON_POSTGRES)
-	$(BIN)/python -m tests.postgres -- pytest $(ALONE)
+	$(BIN)/python -m tests.postgres -- pytest --durations 25 $(TOGETHER_ON_POSTGRES)
+	$(BIN)/python -m tests.postgres -- pytest --durations 10 $(ALONE_ON_POSTGRES)
 
 # SEEDS runs from FIRST on, in PROCESSES at once; or SEED=7: that one again, with all that happened in it.
 SEEDS := 1000
