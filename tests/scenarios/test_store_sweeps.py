@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from batches import attention, results, selectors
+from batches import failures, results, selectors
 from batches.engine import storecheck, storeorphans, storerepair
 from batches.engine.storeslices import SliceReport
 from batches.models import Alert, Artifact, Batch, Duration, Job, StoreFinding, StoreSweep
@@ -124,7 +124,7 @@ def test_a_missing_pdf_that_the_provider_has_no_more_expires_with_what_to_do(wor
     assert "Put the file back from a backup" in job.failure_words
     (alert,) = Alert.objects.filter(closed_at=None)
     assert f"INV-00 v1 (to be put back from a backup as {key})" in alert.words
-    (cause,) = attention.causes(Batch.objects.get())
+    (cause,) = failures.causes(Batch.objects.get(), total=1).shown
     assert cause.title == "Stored file lost"
     assert "It was saved" in cause.what_to_do
     assert len(world.provider.arrivals) == 1
