@@ -17,12 +17,14 @@ from batches.models import (
     AlertKind,
     Batch,
     BatchItem,
+    BulkAction,
     ProviderAccount,
 )
 
 #: Documents that a notice names before it says "and n more".
 NAMES_SHOWN = 5
 ALERTS_SHOWN = 5
+ACTIONS_SHOWN = 5
 
 # --- of one batch ---------------------------------------------------------------------------------------------------
 
@@ -95,3 +97,10 @@ def open_alerts(user: selectors.Person) -> Alerts:
         if alert.job:  # the link before the words names the document already
             alert.words = alert.words.removeprefix(f"{alert.job.version.document.business_id}: ")
     return Alerts(shown, alerts.count() - len(shown) if len(shown) == ALERTS_SHOWN else 0)
+
+
+def running_actions(user: selectors.Person) -> list[BulkAction]:
+    """The newest bulk actions that workers carry out at this moment, in what the user may see."""
+    open_ones = BulkAction.objects.filter(confirmed_at__isnull=False, finished_at=None)
+    mine = open_ones.filter(batch__workspace__in=selectors.visible_workspaces(user))
+    return list(mine.select_related("batch").order_by("-confirmed_at", "-pk")[:ACTIONS_SHOWN])

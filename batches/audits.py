@@ -22,7 +22,7 @@ ENTRIES_PER_PAGE = 50
 _DOCUMENTS_MOST = 50
 COLUMNS = ("at", "who", "action", "subject", "business_id", "workspace", "reason", "from_where", "facts")
 _SLICE = 1000
-_SUBJECTS = ("batch", "document", "account", "workspace", "user")
+_SUBJECTS = ("batch", "document", "bulk action", "account", "workspace", "user")
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,8 @@ class EntryRow:
 
     @property
     def facts_words(self) -> str:
-        return ", ".join(
-            f"{name.replace('_', ' ')} {_said(value)}" for name, value in self.facts.items() if _says(value)
-        )
+        said = [f"{name.replace('_', ' ')} {_said(value)}" for name, value in self.facts.items() if _says(value)]
+        return " ".join(part if part.endswith(".") else f"{part}," for part in said).removesuffix(",")
 
 
 def entries(person: Person, filters: Filters) -> QuerySet[AuditEntry]:
@@ -174,9 +173,9 @@ def _rows(found: QuerySet[AuditEntry]) -> list[EntryRow]:
 
 
 def _subject(subject: str) -> tuple[str, str]:
-    """`document doc_1 v2` is about the document doc_1."""
-    kind, _, rest = subject.partition(" ")
-    return kind, rest.partition(" ")[0]
+    """`document doc_1 v2` is about the document doc_1, `bulk action act_1` about that action."""
+    kind = next((kind for kind in _SUBJECTS if subject.startswith(f"{kind} ")), subject.partition(" ")[0])
+    return kind, subject.removeprefix(kind).strip().partition(" ")[0]
 
 
 def _says(value: Any) -> bool:
@@ -189,7 +188,8 @@ def _said(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={_said(each)}" for name, each in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(_said(each) for each in value)
+        parts = [_said(each) for each in value]
+        return (" " if all(part.endswith(".") for part in parts) else ", ").join(parts)
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

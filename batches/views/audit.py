@@ -111,4 +111,6 @@ def _date(text: str) -> date | None:
 def _url(row: EntryRow) -> str:
     if row.kind == "document" and not row.business_id:
         return ""
+    if row.kind == "bulk action" and row.facts.get("batch"):
+        return reverse("batches:action_detail", args=[row.facts["batch"], row.key])
     return reverse(_LINKED[row.kind], args=[row.key]) if row.kind in _LINKED and row.key else ""

@@ -80,6 +80,7 @@ def batch_list(request: SignedInRequest) -> HttpResponse:
         "is_filtered": bool(q or view),
         "held_accounts": attention.held_accounts_of(request.user),
         "alerts": attention.open_alerts(request.user),
+        "running_actions": attention.running_actions(request.user),
         "all_alerts_url": _all_alerts(request.user),
         "may_start": selectors.writable_workspaces(request.user).exists(),
         "shows_workspace": selectors.visible_workspaces(request.user).count() > 1,

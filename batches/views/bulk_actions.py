@@ -363,7 +363,8 @@ def action_abort(request: SignedInRequest, public_id: str, action_id: str) -> Ht
 def action_items(request: SignedInRequest, public_id: str, action_id: str) -> HttpResponseBase:
     """Every document of the action with its result, as CSV."""
     action = _action_or_404(request, public_id, action_id)
-    record(request, "download_bulk_action", f"bulk action {action.public_id}", action.workspace)
+    about = {"verb": action.verb, "batch": action.batch.public_id}
+    record(request, "download_bulk_action", f"bulk action {action.public_id}", action.workspace, **about)
     lines = results.csv_lines(actions.EXPORT_COLUMNS, actions.export_rows(action))
     response = StreamingHttpResponse((line.encode() for line in lines), content_type="text/csv; charset=utf-8")
     name = f"{filenames.safe_stem(action.batch.name, limit=60)}-{action.verb}-{action.public_id}.csv"

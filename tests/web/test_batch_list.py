@@ -9,8 +9,17 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from batches.models import Alert, Batch, JobState, ProviderAccount, Workspace
-from tests.factories import NOW, make_account, make_batch, make_job, make_saved_job, make_workspace
+from batches.models import Alert, Batch, JobState, ProviderAccount, Role, Workspace
+from tests.factories import (
+    NOW,
+    make_account,
+    make_batch,
+    make_bulk_action,
+    make_job,
+    make_saved_job,
+    make_workspace,
+)
+from tests.web.conftest import make_member, signed_in
 
 
 def names(page: str) -> list[str]:
@@ -139,3 +148,23 @@ def test_live_answers_with_changed_rows_only_and_ends_with_the_last_batch(
     assert f'id="row-{batch.public_id}"' in answer.text
     assert 'hx-swap-oob="true"' in answer.text
     assert 'class="live ended"' in answer.text
+
+
+def test_bulk_actions_under_way_are_named_with_their_pages(batch: Batch, operator: Client, outsider: Client) -> None:
+    action = make_bulk_action(batch=batch, confirmed_at=NOW)
+    make_bulk_action(batch=batch)
+    make_bulk_action(batch=batch, confirmed_at=NOW, finished_at=NOW)
+    page = operator.get("/").text.split("Bulk actions under way")[1].split("</section>")[0]
+    assert page.count("<li>") == 1
+    assert f"/batches/{batch.public_id}/actions/{action.public_id}/" in page
+    assert "Retry in" in page
+    assert "Bulk actions under way" not in outsider.get("/").text
+
+
+def test_the_audit_log_is_in_the_bar_of_those_who_read_it(batch: Batch, operator: Client, workspace: Workspace) -> None:
+    manager = signed_in(make_member(workspace, "a.manager", Role.MANAGER))
+    assert 'href="/audit/"' in manager.get("/").text
+    assert 'href="/audit/"' not in operator.get("/").text
+    address = f"/batches/{batch.public_id}/"
+    assert f"/audit/?subject={batch.public_id}" in manager.get(address).text
+    assert f"/audit/?subject={batch.public_id}" not in operator.get(address).text

@@ -312,6 +312,9 @@ def read_the_audit_log(page: Page, unheard: Job, look: Look) -> None:
     ):
         expect(shown).to_contain_text(words)
     look(page, "audit")
+    shown.locator("tr", has_text="Finished a bulk action:").get_by_role("link").click()
+    expect(page.locator("#head")).to_contain_text("Retry 18 documents")
+    page.get_by_role("link", name="Audit", exact=True).click()
     page.fill("#f-subject", unheard.version.document.public_id)
     page.click("text=Show")
     expect(shown.locator("tbody tr").filter(has_text="Adopted")).to_have_count(1)
