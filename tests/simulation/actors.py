@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import IntegrityError, InterfaceError, OperationalError
 
-from batches.engine import applying, health, running, storecheck, storeslices, sweep, work
+from batches.engine import applying, health, reconcile, running, storecheck, storeslices, sweep, work
 from batches.engine.audit import By
-from batches.engine.orders import Order
+from batches.engine.orders import Order, Result
+from batches.engine.readpace import ReadPace
 from batches.engine.storeslices import SliceReport
 from batches.models import Batch, HoldReason, ItemResult, ProviderAccount, SweepKind, Verb, WebhookEvent
 from batches.storage import StoreError
 from tests.simulation.database import read
+from tests.simulation.network import OneProvider
 from tests.simulation.plan import limits_of
 from tests.simulation.remote import RemoteJob
 from tests.simulation.scheduler import Process, ProcessClock
@@ -40,8 +42,17 @@ DUE = (
     " UNION ALL SELECT 1 FROM batches_provideraccount WHERE probe_at <= :now LIMIT 1"
 )
 PAUSED = "A person paused it."
-#: Regenerate makes other documents of them, and Reconcile moves nothing.
-PRESSED = (Verb.CHECK_AGAIN, Verb.FETCH_AGAIN, Verb.RETRY, Verb.RETRY, Verb.CANCEL, Verb.DISMISS, Verb.REOPEN)
+#: Regenerate makes other documents of them.
+PRESSED = (
+    Verb.CHECK_AGAIN,
+    Verb.FETCH_AGAIN,
+    Verb.RETRY,
+    Verb.RETRY,
+    Verb.CANCEL,
+    Verb.DISMISS,
+    Verb.REOPEN,
+    Verb.RECONCILE,
+)
 
 
 def set_up(world: World) -> None:
@@ -349,11 +360,27 @@ def _verbs(world: World, dice: random.Random) -> None:
         verb = dice.choice(PRESSED)
         chosen = dice.sample(items, dice.randint(1, min(3, len(items))))
         order = Order(SOMEBODY, reason="A person wants it.", is_confirmed=dice.random() < 0.5)
-        results = applying.apply(verb, chosen, order=order, now=_now(world))
+        if verb is Verb.RECONCILE:
+            results = _reconcile(world, chosen, order)
+        else:
+            results = applying.apply(verb, chosen, order=order, now=_now(world))
         world.trace("presses", verb.value, [(pk, result.result.value) for pk, result in sorted(results.items())])
         for pk, result in results.items():
             if result.result is ItemResult.FAILED:
                 world.report(f"{verb} of item {pk} failed: {result.words}")
+
+
+def _reconcile(world: World, chosen: list[int], order: Order) -> dict[int, Result]:
+    clock = ProcessClock(world.scheduler, offset_us=world.clock_offset_us)
+    return reconcile.reconcile(
+        chosen,
+        order=order,
+        now=clock.now(),
+        providers=OneProvider(world.provider),
+        store=StoreOfProcess(world.store),  # type: ignore[arg-type]  # it passes everything on
+        checker=world.checker,  # type: ignore[arg-type]  # it has the same one question
+        pace=ReadPace(clock, patience=timedelta(seconds=5)),
+    )
 
 
 ACTORS: dict[str, Callable[[World, random.Random], None]] = {
