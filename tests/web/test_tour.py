@@ -321,3 +321,41 @@ def read_the_audit_log(page: Page, unheard: Job, look: Look) -> None:
     expect(shown).not_to_contain_text("Confirmed a bulk action")
     expect(shown).to_contain_text("a.manager")
     look(page, "audit-of-one")
+
+
+def test_a_plan_its_confirmation_and_a_verb_work_without_scripts(
+    browser: Browser, live_server: Any, workspace: Workspace, batch: Batch
+) -> None:
+    make_member(workspace, "m.okoye", "operator")
+    fail(batch, 1, *CAUSES[0][:4])
+    with chrome.watched(browser, str(live_server.url), java_script_enabled=False) as page:
+        chrome.sign_in(page, "m.okoye", PASSWORD)
+        page.goto(f"/batches/{batch.public_id}/")
+        page.get_by_role("button", name="Retry this one").click()
+        page.fill("#reason", "The service is well again.")
+        page.get_by_role("button", name="Retry: 1 document").click()
+        tasks.carry_out()
+        page.reload()
+        expect(page.locator("#head .badge")).to_have_text("Finished")
+        page.click("tbody .row-link")
+        page.fill("#reason-cancel", "Not needed.")
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.locator("#main")).to_contain_text("It is cancelled, and is not sent for this batch.")
+
+
+def test_ticked_rows_say_what_they_may_bill_together(
+    browser: Browser, live_server: Any, workspace: Workspace, batch: Batch
+) -> None:
+    make_member(workspace, "a.manager", "manager")
+    for n in range(3):
+        fail(batch, n, *CAUSES[0][:4])
+    with chrome.watched(browser, str(live_server.url)) as page:
+        chrome.sign_in(page, "a.manager", PASSWORD)
+        page.goto(f"/batches/{batch.public_id}/")
+        price = page.locator("[data-ticked-price]")
+        for number, verb, words in ((0, "retry", "bills 0 or 1"), (1, "retry", "bills 0 to 2"), (2, "dismiss", "free")):
+            page.locator(f"#row-{number} .tick").check()
+            page.select_option("#ticked-verb", verb)
+            expect(price).to_have_text(words)
+        page.select_option("#ticked-verb", "regenerate")
+        expect(price).to_have_text("bills 3")
