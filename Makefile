@@ -17,7 +17,7 @@ ALONE_ON_POSTGRES := -m alone --ignore=tests/scenarios/test_account_trouble.py
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo up test test-sqlite test-postgres simulate chaos chromium lint types check lock clean \
-	bench bench-claiming bench-scale bench-statements bench-pacing bench-pacing-clusters bench-requests bench-webhooks loadtest
+	bench bench-causes bench-claiming bench-scale bench-statements bench-pacing bench-pacing-clusters bench-requests bench-webhooks loadtest
 
 help:
 	@echo "make demo     install, render the twelve documents of examples/ on the sandbox, print the result, stop"
@@ -111,6 +111,9 @@ bench: $(INSTALLED)
 
 bench-scale: $(INSTALLED)
 	$(BIN)/python -m benchmarks scale $(BENCH)
+
+bench-causes: $(INSTALLED)
+	$(BIN)/python -m benchmarks causes $(BENCH)
 
 bench-statements: $(INSTALLED)
 	$(BIN)/python -m benchmarks statements $(BENCH)

@@ -8,7 +8,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-from benchmarks import pacing, provider_requests, scale, statements, throughput
+from benchmarks import causes, pacing, provider_requests, scale, statements, throughput
 
 DATABASES = ("sqlite", "postgres")
 
@@ -26,6 +26,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--delays", type=float, nargs="+", default=[0.0, 1.0, 5.0])
     one.add_argument("--only", default="", help="only contenders whose name holds this, for development")
     one = tables.add_parser("scale", help="10,000 documents of 5 s in flight")
+    one.add_argument("--documents", type=int, default=10_000)
+    one.add_argument("--databases", nargs="+", choices=DATABASES, default=DATABASES)
+    one = tables.add_parser("causes", help="the batch page with 10,000 failures of six causes")
     one.add_argument("--documents", type=int, default=10_000)
     one.add_argument("--databases", nargs="+", choices=DATABASES, default=DATABASES)
     one = tables.add_parser("statements", help="database statements a document, and memory of a worker")
@@ -48,6 +51,7 @@ def main() -> int:
     measure = {
         "throughput": lambda **given: throughput.run(**given),
         "scale": lambda **given: scale.run(**given),
+        "causes": lambda **given: causes.run(**given),
         "statements": lambda documents, databases: statements.run(sizes=documents, databases=databases),
         "pacing": lambda **given: pacing.run(**given),
         "requests": lambda **given: provider_requests.run(**given),
