@@ -252,10 +252,13 @@ def take_up(taking: Taking, *, now: datetime) -> str:
         "lease_until": None,
     }
     state = JobState(job.state)
+    others = rows.filter(outcome=SubmissionOutcome.OPEN).exclude(pk=target.pk)
+    lost = others.filter(in_doubt=True, provider_job_id=None).first()
+    if lost is not None and to_state is not JobState.RENDERED:
+        return f"Submission {lost.sequence} of it may have been accepted as well, so nothing was changed."
     move = Move(
         job.pk, job.fencing_token, state, to_state, taking.reason, taking.words, actor=taking.actor, fields=fields
     )
-    others = rows.filter(outcome=SubmissionOutcome.OPEN).exclude(pk=target.pk)
     others.filter(NOTHING_THERE).update(outcome=SubmissionOutcome.REFUSED, closed_at=now)
     others.update(outcome=SubmissionOutcome.SUPERSEDED, closed_at=now)
     Submission.objects.filter(pk=target.pk).update(**_taken(target, status, now=now))

@@ -71,7 +71,9 @@ def _judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Chan
     if status.phase is JobPhase.SUCCEEDED:
         return _rendered(claim, status, seen, context)
     if status.phase is JobPhase.FAILED:
-        if status.unbilled and claim.submission.sequence <= ENGINE.render_again_most:
+        # Where a later submission exists, what became of that one decides, not this one's failure.
+        is_last = claim.next_sequence <= claim.submission.sequence + 1
+        if status.unbilled and is_last and claim.submission.sequence <= ENGINE.render_again_most:
             return _failed_unbilled(claim, status, seen, context)
         words = status.error_words or "The provider could not render this document."
         return Change(

@@ -264,7 +264,9 @@ def _certain(ours: Ours, said: Said, order: Order) -> Taking | None:
     for row in reversed(ours.named):
         status_read = said.read.get(row.pk)
         is_finished = status_read is not None and status_read.phase is JobPhase.SUCCEEDED
-        goes_on = state is JobState.UNKNOWN or (state is JobState.DEADLINE_EXCEEDED and is_finished)
+        # Beside one whose answer was lost, another one counts only by its PDF: read as failed, it would be sent anew.
+        goes_on = is_finished or (state is JobState.UNKNOWN and not ours.doubtful)
+        goes_on = goes_on and state in (JobState.UNKNOWN, JobState.DEADLINE_EXCEEDED)
         if status_read is not None and goes_on:
             return Taking(ours.job.pk, row.pk, status_read, "read_by_reconcile", actor=order.by.words)
     return None

@@ -21,9 +21,12 @@ from batches.engine import bulk, claims, credit, keys, pacing, retries, retry_bu
 from batches.engine.changes import moving
 from batches.engine.claims import Claim, OpenSubmission
 from batches.engine.contention import again_after_deadlock
+from batches.engine.standings import PROVEN_UNBILLED
 from batches.models import (
+    NOTHING_THERE,
     AccountHealth,
     DocumentVersion,
+    FailureClass,
     Job,
     JobState,
     Lane,
@@ -33,6 +36,11 @@ from batches.models import (
 from batches.models.accounts import sound_limit
 from batches.providers.base import Accepted, Capabilities, DocumentSource, Finished, PreparedRequest, Provider
 from batches.storage import ArtifactStore, request_key
+
+DOUBTFUL_WORDS = (
+    "An earlier submission of it may have been accepted, so it is not sent under another key. Reconcile shows what is "
+    "known of it."
+)
 
 
 @dataclass(frozen=True)
@@ -263,6 +271,8 @@ def _commit_first(
     account: ProviderAccount, pairs: Sequence[tuple[Prepared, datetime]], until: datetime | None, *, now: datetime
 ) -> list[Sending]:
     """pending → submitting, with the submission's row: a new one, or the open one that was definitely refused."""
+    doubtful = _stop_doubtful([prepared for prepared, _slot in pairs], now=now)
+    pairs = [pair for pair in pairs if pair[0].claim.job_id not in doubtful]
     if not pairs:
         return []
     moved = transitions.move_many(
@@ -286,6 +296,28 @@ def _commit_first(
         for prepared, known, slot in refused
     ]
     return sendings
+
+
+def _stop_doubtful(ready: Sequence[Prepared], *, now: datetime) -> set[int]:
+    """Stop those that would get another key while an earlier submission may exist and is not proven unbilled.
+
+    Nothing should bring a job here like that; it is asked all the same, where a second bill would begin.
+    """
+    anew = {
+        one.claim.job_id: one.claim for one in ready if one.claim.submission is None and one.claim.next_sequence > 1
+    }
+    if not anew:
+        return set()
+    earlier = Submission.objects.filter(job__in=anew).exclude(NOTHING_THERE).exclude(PROVEN_UNBILLED)
+    doubtful = set(earlier.values_list("job_id", flat=True))
+    failure = {"failure_class": FailureClass.UNKNOWN_OUTCOME, "failure_code": "", "failure_words": DOUBTFUL_WORDS}
+    fields = {**failure, "lease_owner": None, "lease_until": None}
+    stopped = [
+        moving(anew[job_id], JobState.FAILED, reason="not_sent_anew", words=DOUBTFUL_WORDS, fields=fields)
+        for job_id in sorted(doubtful)
+    ]
+    transitions.move_many(stopped, now=now)
+    return doubtful
 
 
 def _new_submission(
