@@ -14,9 +14,12 @@ from batches.selectors import Person
 ADOPT = "adopt"
 FINALISE = "finalise"
 REGENERATE_FINAL = "regenerate_final"
+#: Of a batch as a whole: what runs, and what does not.
+PAUSE_BATCH = "pause_batch"
+CANCEL_BATCH = "cancel_batch"
 
 _FREE = frozenset({Verb.CHECK_AGAIN, Verb.FETCH_AGAIN, Verb.RECONCILE, Verb.DISMISS, Verb.REOPEN, Verb.CANCEL})
-_OPERATOR: frozenset[str] = frozenset({*_FREE, Verb.RETRY})
+_OPERATOR: frozenset[str] = frozenset({*_FREE, Verb.RETRY, PAUSE_BATCH, CANCEL_BATCH})
 _MANAGER: frozenset[str] = _OPERATOR | {Verb.REGENERATE, ADOPT, FINALISE}
 #: What a role may do in its workspace, beside seeing it. A permission of Django, `batches.<right>_document`, held by
 #: the person or one of their groups, adds to it in every workspace that they are a member of.
@@ -29,7 +32,7 @@ ROLE_RIGHTS: Mapping[Role, frozenset[str]] = {
 #: Who may read the audit log of their workspace: it says what colleagues did, and from which address.
 AUDITING_ROLES = (Role.MANAGER, Role.ADMIN)
 #: Every right there is.
-RIGHTS: tuple[str, ...] = (*Verb.values, ADOPT, FINALISE, REGENERATE_FINAL)
+RIGHTS: tuple[str, ...] = (*Verb.values, ADOPT, FINALISE, REGENERATE_FINAL, PAUSE_BATCH, CANCEL_BATCH)
 
 
 def rights(person: Person, workspace: Workspace) -> frozenset[str]:
@@ -41,8 +44,13 @@ def rights(person: Person, workspace: Workspace) -> frozenset[str]:
     role = Membership.objects.filter(workspace=workspace, user=person).values_list("role", flat=True).first()
     if role is None:
         return frozenset()
-    given = {right for right in RIGHTS if person.has_perm(f"batches.{right}_document")}
+    given = {right for right in RIGHTS if person.has_perm(f"batches.{codename(right)}")}
     return ROLE_RIGHTS[Role(role)] | given
+
+
+def codename(right: str) -> str:
+    """Of the permission that gives the right beside a role."""
+    return right if right in (PAUSE_BATCH, CANCEL_BATCH) else f"{right}_document"
 
 
 def may(person: Person, right: str, workspace: Workspace) -> bool:

@@ -49,6 +49,10 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.AlterModelOptions(
+            name='batch',
+            options={'permissions': [('pause_batch', 'Can pause and resume batches (free)'), ('cancel_batch', 'Can cancel batches (free)')], 'verbose_name_plural': 'batches'},
+        ),
+        migrations.AlterModelOptions(
             name='document',
             options={'permissions': [('check_again_document', 'Can check documents again (free)'), ('fetch_again_document', 'Can fetch documents again (free)'), ('retry_document', 'Can retry documents (bills 0 or 1)'), ('regenerate_document', 'Can regenerate documents (bills 1)'), ('reconcile_document', 'Can reconcile documents (free)'), ('adopt_document', 'Can adopt a provider job for a document (free)'), ('cancel_document', 'Can cancel documents (free)'), ('dismiss_document', 'Can dismiss failed documents (free)'), ('reopen_document', 'Can reopen dismissed or cancelled documents'), ('finalise_document', 'Can mark documents final, and take the mark off'), ('regenerate_final_document', 'Can regenerate final documents (bills 1)')]},
         ),

@@ -64,6 +64,10 @@ class Batch(models.Model):
 
     class Meta:
         verbose_name_plural = "batches"
+        permissions = [
+            ("pause_batch", "Can pause and resume batches (free)"),
+            ("cancel_batch", "Can cancel batches (free)"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["public_id"], name="batch_public_id_unique"),
             models.UniqueConstraint(fields=["workspace", "creation_key"], name="batch_creation_key_once_per_workspace"),

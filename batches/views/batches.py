@@ -140,7 +140,6 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
     context |= {
         "bulk": bulk_actions.bar(batch, chosen, context["held_rights"]),
         "cause_label": cause_title or "one cause" if cause else "",
-        "may_audit": rights.may_audit(request.user, batch.workspace),
         "conflict_words": batch.get_on_conflict_display(),
         "last_position": page.rows[-1].position if page.rows else None,
         "plan_words": problems.plan_words(batch.report.get("summary", {})),
@@ -225,6 +224,12 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         "form_key": get_random_string(32),
         "cause_cards": causes.cards(found, held_rights) if found.shown else [],
         "held_rights": held_rights,
+        "may_audit": rights.may_audit(request.user, batch.workspace),
+        "may_run": (
+            bool(held_rights & {rights.PAUSE_BATCH, rights.CANCEL_BATCH})
+            and batch.cancelled_at is None
+            and progress.state not in wording.ENDED_STATES
+        ),
         "bulk_rights": bulk_actions.may_do_any(held_rights),
         "held_accounts": held,
         "noticed": notices,

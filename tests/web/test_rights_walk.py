@@ -69,6 +69,7 @@ TABLE: Mapping[str, Row] = {
     # A draft is the uploader's own; whoever names none is led back to where one is made.
     "batch_start": Row(acts=SIGNED_IN, is_shared=True),
     "batch_detail": Row(reads=MEMBERS, arguments=OF_BATCH),
+    "batch_running": Row(reads=WRITERS, acts=WRITERS, arguments=OF_BATCH),
     "batch_live": Row(reads=MEMBERS, arguments=OF_BATCH),
     "batch_archive": Row(reads=MEMBERS, arguments=OF_BATCH),
     "batch_results": Row(reads=MEMBERS, arguments=("batch", "csv")),
