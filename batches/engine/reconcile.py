@@ -112,11 +112,19 @@ def settle(
     _record(ours, said)
     if said.is_put_off:
         return replace(_findings(ours, said, now=now), is_put_off=True)
+    findings = _written(ours, said, order, now=now)
+    if findings.done:
+        queue.ring()
+    return findings
+
+
+@again_after_deadlock
+@transaction.atomic
+def _written(ours: Ours, said: Said, order: Order, *, now: datetime) -> Findings:
+    """What is certain together with its audit entry: a kill leaves both or neither."""
     done = _settled(ours, said, order, now=now)
     findings = replace(_findings(ours, said, now=now), done=done)
     _audit(ours, findings, order, now=now)
-    if done:
-        queue.ring()
     return findings
 
 
@@ -243,7 +251,7 @@ def _verdict(ours: Ours, said: Said) -> tuple[Verdict, str]:
 
 
 def _settled(ours: Ours, said: Said, order: Order, *, now: datetime) -> str:
-    """Write what is certain and free; what was done, in words."""
+    """Write what is certain and free, within the caller's transaction; what was done, in words."""
     if ours.stored is not None and ours.named:
         return _save(ours, ours.stored, order, now=now)
     taking = _certain(ours, said, order)
@@ -272,7 +280,6 @@ def _certain(ours: Ours, said: Said, order: Order) -> Taking | None:
     return None
 
 
-@again_after_deadlock
 def _take(taking: Taking, *, now: datetime) -> str:
     try:
         with transaction.atomic():
@@ -282,8 +289,6 @@ def _take(taking: Taking, *, now: datetime) -> str:
     return refusal or "It is read and fetched by itself now, free of charge."
 
 
-@again_after_deadlock
-@transaction.atomic
 def _close(ours: Ours, absent: set[int], order: Order, *, now: datetime) -> str:
     """Nothing of it was ever there: its submissions are refused, and it is failed, so that it may be sent anew."""
     job = Job.objects.select_for_update(no_key=True).get(pk=ours.job.pk)
@@ -306,8 +311,6 @@ def _close(ours: Ours, absent: set[int], order: Order, *, now: datetime) -> str:
     return "Its submission is closed; Retry sends it anew."
 
 
-@again_after_deadlock
-@transaction.atomic
 def _save(ours: Ours, stored: StoredPdf, order: Order, *, now: datetime) -> str:
     """Its PDF lies at its place, whole, and only a row was missing. Locks as the grouped write does."""
     job = Job.objects.select_for_update(no_key=True).get(pk=ours.job.pk)

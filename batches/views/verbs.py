@@ -59,10 +59,13 @@ class Offer:
 @login_required
 @require_POST
 def document_verb(request: SignedInRequest, public_id: str, verb: str) -> HttpResponse:
-    """Apply one verb to the items of the document's current version, or to that of `?batch=` alone."""
+    """Apply one verb to the items of the document's current version, or to that of `?batch=` alone.
+
+    Not those with a page of their own, which knows what a person looked at: a second press here would bill again.
+    """
     document = document_or_404(request.user, public_id)
-    if verb not in applying.APPLY:
-        raise Http404("There is no such verb.")
+    if verb not in OFFERED or verb not in applying.APPLY:
+        raise Http404("There is no such verb, or it has a page of its own.")
     wanted = Verb(verb)
     if not rights.may(request.user, wanted, document.workspace):
         raise PermissionDenied(f"{wanted.label}: {NO_RIGHT}")

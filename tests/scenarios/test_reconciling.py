@@ -6,8 +6,11 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
-from batches.engine import adoption, applying, reconcile
+import pytest
+
+from batches.engine import adoption, applying, audit, reconcile
 from batches.engine.adoption import Adoption
 from batches.engine.audit import By
 from batches.engine.orders import Order
@@ -22,6 +25,12 @@ from tests.scenarios.watching import given_up
 from tests.scenarios.world import World
 
 ORDER = Order(By(None, "m.okoye", "a test"), reason="the answer was lost")
+
+
+class Killed(BaseException):
+    """Ends the process where it stands."""
+
+
 CONFIRMED = replace(ORDER, is_confirmed=True)
 
 
@@ -113,6 +122,29 @@ def test_a_webhook_near_it_names_a_candidate_and_proves_nothing(world: World) ->
     assert "1 provider job may be its own" in found.verdict_words
     assert job.id not in words_of(found)
     assert world.states() == {"INV-1": "unknown"}
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_change_and_its_audit_entry_are_one_transaction(
+    world: World, monkeypatch: pytest.MonkeyPatch, arrived: bool
+) -> None:
+    """What is killed before the entry is written has changed nothing, and is reconciled anew."""
+    unknown(world, "INV-1", arrived=arrived)
+    with_look_up(world)
+    world.clock.advance(3600)
+    before = world.job("INV-1").fencing_token, world.reasons("INV-1")
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(audit, "record", killed)
+        with pytest.raises(Killed):
+            reconciled(world, "INV-1")
+    assert world.states() == {"INV-1": "unknown"}
+    assert (world.job("INV-1").fencing_token, world.reasons("INV-1")) == before
+    assert reconciled(world, "INV-1").done
+    assert AuditEntry.objects.filter(action="reconcile").count() == 1
 
 
 def test_a_look_up_that_knows_it_takes_it_up_and_it_is_saved_and_billed_once(world: World) -> None:

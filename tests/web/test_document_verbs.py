@@ -11,8 +11,8 @@ from django.test import Client
 
 from batches import rights
 from batches.engine import standings, verbs
-from batches.models import AuditEntry, Batch, BatchItem, Job, JobState, Role, Verb, Workspace
-from batches.views.verbs import OFFERED
+from batches.models import AuditEntry, Batch, BatchItem, DocumentVersion, Job, JobState, Role, Verb, Workspace
+from batches.views.verbs import OFFERED, PAGES
 from tests.factories import NOW, make_batch, make_job, make_saved_job, make_submission
 from tests.web.conftest import make_member, signed_in
 
@@ -143,6 +143,18 @@ def test_what_is_no_verb_is_not_found_and_nothing_is_done_by_a_link(batch: Batch
     job = job_in(JobState.EXPIRED, batch)
     assert operator.post(address_of(job, "delete"), FORM).status_code == 404
     assert operator.get(address_of(job, Verb.FETCH_AGAIN)).status_code == 405
+
+
+@pytest.mark.parametrize("verb", PAGES)
+def test_a_verb_with_a_page_of_its_own_is_not_done_here_where_a_second_press_would_bill_again(
+    verb: Verb, batch: Batch
+) -> None:
+    job = job_in(JobState.UNKNOWN, batch)
+    manager = signed_in(make_member(batch.workspace, "a.manager", Role.ADMIN))
+    for _ in range(2):
+        assert manager.post(address_of(job, verb), FORM).status_code == 404
+    assert DocumentVersion.objects.count() == 1
+    assert not AuditEntry.objects.exists()
 
 
 def test_a_reason_is_asked_for_where_something_may_be_billed(batch: Batch, operator: Client) -> None:
