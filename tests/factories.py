@@ -214,5 +214,6 @@ def make_bulk_action_item(*, action: BulkAction, job: Job, **fields: Any) -> Bul
         "position": action.items.count(),
         "item": job.version.items.get(batch=action.batch),
         "version": job.version,
+        "job_state": job.state,
     }
     return BulkActionItem.objects.create(action=action, **defaults | fields)

@@ -250,6 +250,7 @@ BREACHES: dict[str, Callable[[], Any]] = {
     "bulk_action_item_position_once": lambda: second_bulk_action_item("position"),
     "bulk_action_item_once_per_action": lambda: second_bulk_action_item("item"),
     "bulk_action_item_result_known": lambda: bulk_action_item(result="perhaps"),
+    "bulk_action_item_state_known": lambda: bulk_action_item(job_state="tired"),
 }
 
 #: The same constraint from its other sides: each of these must be refused as well.

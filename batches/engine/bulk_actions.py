@@ -22,7 +22,7 @@ from batches import queue
 from batches.engine import audit, bulk, keys, standings, verbs
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
-from batches.engine.verbs import Answer, Asked, Standing
+from batches.engine.verbs import Answer, Asked, Planned, Standing
 from batches.models import Batch, BatchItem, BulkAction, BulkActionItem, ItemResult, JobState, Verb
 
 #: What somebody looked at yesterday is no longer what would be done.
@@ -164,7 +164,7 @@ def plan(
         batch=batch,
         verb=verb,
         filter=dict(chosen_by),
-        options={"may_regenerate_final": True} if asked.may_regenerate_final else {},
+        options=_options(asked),
         plan=_summary(rows, batch),
         actor=by.actor,
         actor_words=by.words[:150],
@@ -183,6 +183,7 @@ class _Row:
     item_id: int
     version_id: int
     cause: str
+    state: JobState
     answer: Answer
 
 
@@ -192,7 +193,7 @@ def _planned_rows(verb: Verb, matching: QuerySet[BatchItem], *, now: datetime, a
     for chunk in bulk.chunks(list(columns), bulk.VALUES_PER_LIST):
         found = standings.of_items(BatchItem.objects.filter(pk__in=[pk for pk, _, _ in chunk]))
         rows += [
-            _Row(pk, version, cause or "", verbs.answer(verb, found[pk], now=now, asked=asked))
+            _Row(pk, version, cause or "", found[pk].state, verbs.answer(verb, found[pk], now=now, asked=asked))
             for pk, version, cause in chunk
         ]
     return rows
@@ -232,6 +233,8 @@ def _stored(action: BulkAction, rows: Sequence[_Row]) -> BulkAction:
                 "item_id": row.item_id,
                 "version_id": row.version_id,
                 "cause": row.cause,
+                "job_state": row.state,
+                "to_confirm": row.answer.to_confirm,
                 "renders_most": row.answer.renders_most,
                 "result": ItemResult.WAITING if row.answer.allowed else ItemResult.SKIPPED,
                 "words": row.answer.words,
@@ -243,20 +246,28 @@ def _stored(action: BulkAction, rows: Sequence[_Row]) -> BulkAction:
     return action
 
 
-def drift(action: BulkAction, matching: QuerySet[BatchItem] | None, *, now: datetime) -> Drift:
-    """What confirming it would do now, against the plan. `matching` is what its filter matches now; None: not asked."""
+def drift(
+    action: BulkAction, matching: QuerySet[BatchItem] | None, *, now: datetime, asked: Asked | None = None
+) -> Drift:
+    """What confirming it would do now, against the plan. `matching` is what its filter matches now; None: not asked.
+
+    `asked` holds the rights of whoever would confirm it; None: those of whoever planned it.
+    """
     waiting = BulkActionItem.objects.filter(action=action, result=ItemResult.WAITING).order_by("position")
-    frozen = list(waiting.values_list("item_id", "version_id"))
+    frozen = list(waiting.only("item_id", "version_id", "job_state", "to_confirm"))
+    verb, asked = Verb(action.verb), asked or asked_of(action)
     eligible = renders_most = 0
     fell_out: Counter[str] = Counter()
     for chunk in bulk.chunks(frozen, bulk.VALUES_PER_LIST):
-        items = BatchItem.objects.filter(pk__in=[item for item, _ in chunk])
+        items = BatchItem.objects.filter(pk__in=[row.item_id for row in chunk])
         versions = dict(items.values_list("pk", "version_id"))
         found = standings.of_items(items)
-        for item, version in chunk:
-            judged = verbs.answer(Verb(action.verb), found[item], now=now, asked=asked_of(action))
-            if versions[item] != version or not judged.allowed:
-                fell_out[REPLACED if versions[item] != version else judged.words] += 1
+        for row in chunk:
+            standing = found[row.item_id]
+            judged = verbs.answer(verb, standing, now=now, asked=asked)
+            words = judged.words if not judged.allowed else verbs.moved_on(verb, planned_of(row), standing, judged)
+            if words or versions[row.item_id] != row.version_id:
+                fell_out[words if versions[row.item_id] == row.version_id else REPLACED] += 1
                 continue
             eligible += 1
             renders_most += judged.renders_most
@@ -267,6 +278,14 @@ def drift(action: BulkAction, matching: QuerySet[BatchItem] | None, *, now: date
     return Drift(eligible, renders_most, dict(fell_out.most_common()), joined)
 
 
+def _options(asked: Asked) -> dict[str, Any]:
+    return {"may_regenerate_final": True} if asked.may_regenerate_final else {}
+
+
+def planned_of(row: BulkActionItem) -> Planned:
+    return Planned(JobState(row.job_state), row.to_confirm)
+
+
 def asked_of(action: BulkAction) -> Asked:
     return Asked(may_regenerate_final=bool(action.options.get("may_regenerate_final")))
 
@@ -274,25 +293,28 @@ def asked_of(action: BulkAction) -> Asked:
 # --- confirming and aborting ----------------------------------------------------------------------------------------
 
 
-def confirm(action: BulkAction, *, by: By, reason: str = "", typed: str = "", now: datetime) -> BulkAction:
+def confirm(
+    action: BulkAction, *, by: By, reason: str = "", typed: str = "", now: datetime, asked: Asked | None = None
+) -> BulkAction:
     """Let the workers carry it out; a second time changes nothing. Raises `Refused` with what is missing.
 
     `typed` is the number of renders that the person copied, asked for above `TYPED_ABOVE`: those of the plan, or those
-    that are left of it.
+    that are left of it. `asked` holds the rights of whoever confirms: those of whoever planned it do not count.
     """
+    asked = asked or Asked()
     if action.confirmed_at is None:
-        _refuse_unless_confirmable(action, reason=reason.strip(), typed=typed, now=now)
-    return _confirmed(action.pk, by=by, reason=reason.strip(), now=now)
+        _refuse_unless_confirmable(action, reason=reason.strip(), typed=typed, now=now, asked=asked)
+    return _confirmed(action.pk, by=by, reason=reason.strip(), now=now, asked=asked)
 
 
-def _refuse_unless_confirmable(action: BulkAction, *, reason: str, typed: str, now: datetime) -> None:
+def _refuse_unless_confirmable(action: BulkAction, *, reason: str, typed: str, now: datetime, asked: Asked) -> None:
     if action.finished_at is not None or action.aborted_at is not None:
         raise Refused(GIVEN_UP)
     if is_outdated(action, now=now):
         raise Refused("It was planned more than a day ago, and much may have changed. Plan it again.")
     if Verb(action.verb) in verbs.NEEDS_REASON and not reason:
         raise Refused("Give a reason: it is kept with each document.")
-    found = drift(action, None, now=now)
+    found = drift(action, None, now=now, asked=asked)
     if not found.eligible:
         raise Refused("Nothing of it can be done any more. Plan it again.")
     if found.renders_most <= TYPED_ABOVE:
@@ -308,15 +330,15 @@ def is_outdated(action: BulkAction, *, now: datetime) -> bool:
 
 @again_after_deadlock
 @transaction.atomic
-def _confirmed(action_id: int, *, by: By, reason: str, now: datetime) -> BulkAction:
+def _confirmed(action_id: int, *, by: By, reason: str, now: datetime, asked: Asked) -> BulkAction:
     action = _locked(action_id)
     if action.confirmed_at is not None:
         return action
     if action.finished_at is not None:
         raise Refused(GIVEN_UP)
-    action.confirmed_at, action.reason = now, reason
+    action.confirmed_at, action.reason, action.options = now, reason, _options(asked)
     action.actor, action.actor_words, action.from_where = by.actor, by.words[:150], by.from_where[:100]
-    action.save(update_fields=["confirmed_at", "reason", "actor", "actor_words", "from_where"])
+    action.save(update_fields=["confirmed_at", "reason", "options", "actor", "actor_words", "from_where"])
     facts = {name: action.plan[name] for name in ("total", "eligible", "renders_most")}
     record(action, "confirm_bulk_action", by, reason=reason, now=now, facts=facts)
     queue.ring_bulk_actions()

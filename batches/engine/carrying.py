@@ -141,7 +141,7 @@ def _settle(action_id: int, owner: str, *, now: datetime, most: int) -> int | No
             )
         }
         wanted = [row.item_id for row in waiting if row.pk not in replaced]
-        results = applying.APPLY[Verb(action.verb)](wanted, order=_order(action), now=now) if wanted else {}
+        results = applying.APPLY[Verb(action.verb)](wanted, order=_order(action, waiting), now=now) if wanted else {}
         skipped = Result(ItemResult.SKIPPED, bulk_actions.REPLACED)
         _write(waiting, {row.pk: results.get(row.item_id, skipped) for row in waiting}, now=now)
         return len(waiting)
@@ -174,7 +174,7 @@ def _turn(action_id: int, owner: str, *, now: datetime) -> tuple[BulkActionItem,
             return None
         row = waiting[0]
         is_replaced = not BulkActionItem.objects.filter(pk=row.pk, version=F("item__version")).exists()
-        return row, _order(action), is_replaced
+        return row, _order(action, waiting), is_replaced
 
 
 @again_after_deadlock
@@ -189,7 +189,7 @@ def _write_down(action_id: int, owner: str, row: BulkActionItem, result: Result,
 
 def _next(action: BulkAction, most: int) -> list[BulkActionItem]:
     waiting = BulkActionItem.objects.filter(action=action, result=ItemResult.WAITING)
-    return list(waiting.order_by("position").only("pk", "item_id")[:most])
+    return list(waiting.order_by("position").only("pk", "item_id", "job_state", "to_confirm")[:most])
 
 
 @again_after_deadlock
@@ -211,12 +211,12 @@ def _ours(action_id: int, owner: str, *, now: datetime, lease: timedelta = LEASE
     return BulkAction.objects.select_related("batch", "workspace").get(pk=action_id)
 
 
-def _order(action: BulkAction) -> Order:
-    """What the person ordered who confirmed it: they were shown all that asks for it, and its items are the record."""
+def _order(action: BulkAction, rows: Sequence[BulkActionItem]) -> Order:
+    """What the person ordered who confirmed it: these items as they were shown. The action's items are the record."""
     return Order(
         by=By(action.actor, action.actor_words, action.from_where),
         reason=action.reason,
-        is_confirmed=True,
+        planned={row.item_id: bulk_actions.planned_of(row) for row in rows},
         may_regenerate_final=bulk_actions.asked_of(action).may_regenerate_final,
         is_audited=False,
     )

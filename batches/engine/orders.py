@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from batches.engine import verbs
 from batches.engine.audit import By
-from batches.models import ItemResult
+from batches.engine.verbs import Answer, Planned, Standing
+from batches.models import ItemResult, Verb
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class Order:
 
     `is_confirmed`: they were shown `Answer.to_confirm` and went on. For Regenerate, `inputs` are new contents by item,
     and `versions` the versions that they looked at (primary keys): an item that names another one by now is skipped.
-    `is_audited` is false where a bulk action keeps the record of its items itself.
+    `planned`, by item, is what a confirmed plan showed: it stands in for `is_confirmed`, and an item that moved on
+    since is skipped. `is_audited` is false where a bulk action keeps the record of its items itself.
     """
 
     by: By
@@ -35,7 +38,16 @@ class Order:
     may_regenerate_final: bool = False
     inputs: Mapping[int, NewInput] = field(default_factory=dict)
     versions: Mapping[int, int] = field(default_factory=dict)
+    planned: Mapping[int, Planned] = field(default_factory=dict)
     is_audited: bool = True
+
+    def why_not(self, verb: Verb, item_id: int, standing: Standing, answer: Answer) -> str:
+        """Why the verb is not applied to an item that stands so under the locks; empty where it is."""
+        if not answer.allowed:
+            return answer.words
+        if planned := self.planned.get(item_id):
+            return verbs.moved_on(verb, planned, standing, answer)
+        return "" if self.is_confirmed else answer.to_confirm
 
 
 @dataclass(frozen=True)

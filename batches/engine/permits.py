@@ -54,17 +54,12 @@ def permitted(
         asked = Asked(has_new_input=item.pk in order.inputs, may_regenerate_final=order.may_regenerate_final)
         answer = verbs.answer(verb, standing, now=now, asked=asked)
         job = jobs.get(item.version_id)
-        if not answer.allowed:
-            why = answer.words
-        elif answer.to_confirm and not order.is_confirmed:
-            why = answer.to_confirm
-        elif job is None:
-            why = MOVED_MEANWHILE
-        else:
-            permits.append(Permit(item, job, standing, answer))
-            del skipped[item.pk]
+        why = order.why_not(verb, item.pk, standing, answer)
+        if why or job is None:
+            skipped[item.pk] = Result(ItemResult.SKIPPED, why or MOVED_MEANWHILE)
             continue
-        skipped[item.pk] = Result(ItemResult.SKIPPED, why)
+        permits.append(Permit(item, job, standing, answer))
+        del skipped[item.pk]
     return permits, skipped
 
 

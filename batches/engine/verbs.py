@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from batches.engine import retries
-from batches.models import FAILED_STATES, FailureClass, JobState, Verb
+from batches.models import ACTIVE_STATES, FAILED_STATES, FailureClass, JobState, Verb
 
 
 class Price(enum.Enum):
@@ -89,6 +89,14 @@ class Answer:
         return self.price.renders_most if self.price else 0
 
 
+@dataclass(frozen=True)
+class Planned:
+    """How an item stood when it was planned: its job's state, and what whoever confirmed the plan accepted of it."""
+
+    state: JobState
+    to_confirm: str = ""
+
+
 FREE, MAYBE, ONE = Answer(Price.FREE), Answer(Price.MAYBE), Answer(Price.ONE)
 #: What a verb costs at most, where nothing is known yet of what it is applied to.
 PRICES: Mapping[Verb, Price] = {
@@ -111,6 +119,7 @@ def price_of_many(verb: Verb, renders_most: int) -> str:
 #: A reason is asked for where something may be billed, or is given up.
 NEEDS_REASON = frozenset({Verb.REGENERATE, Verb.RETRY, Verb.DISMISS, Verb.CANCEL})
 
+SAVED_SINCE = "It was saved since this was planned."
 NEWER_EXISTS = "A newer version of the document exists; regenerate that one."
 _CANCELLED_ITEM = "It is cancelled in this batch; reopen it first."
 _CANCELLED_BATCH = "The whole batch was cancelled, for good; hand its file over again."
@@ -128,6 +137,25 @@ _BY_STATE: Mapping[JobState, str] = {
 def answer(verb: Verb, standing: Standing, *, now: datetime, asked: Asked | None = None) -> Answer:
     """Whether the verb may be applied to what stands so, for which price; else why not and what to do instead."""
     return _RULES[verb](standing, now, asked or Asked())
+
+
+def moved_on(verb: Verb, planned: Planned, standing: Standing, found: Answer) -> str:
+    """Why an item that the verb is still allowed for is no longer the one that was planned; empty where it is.
+
+    Regenerate is allowed in nearly every state, so it is meant for what the document had come to: for no other group
+    of the counters. The other verbs' own rules refuse what they are not meant for.
+    """
+    if verb is Verb.REGENERATE and _kind(standing.state) != _kind(planned.state):
+        if standing.state is JobState.SAVED:
+            return SAVED_SINCE
+        return f"It moved on since this was planned: its state is “{standing.state.label}” now; plan it again."
+    if found.to_confirm and found.to_confirm != planned.to_confirm:
+        return f"It moved on since this was planned: {found.to_confirm.rstrip('.')}; plan it again."
+    return ""
+
+
+def _kind(state: JobState) -> tuple[JobState, ...]:
+    return next((kind for kind in (ACTIVE_STATES, FAILED_STATES) if state in kind), (state,))
 
 
 def offered(standing: Standing, *, now: datetime, asked: Asked | None = None) -> dict[Verb, Answer]:

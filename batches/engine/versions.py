@@ -108,11 +108,7 @@ def _why_not(
     if looked_at != item.version_id:
         return verbs.NEWER_EXISTS
     answer = verbs.answer(Verb.REGENERATE, standing, now=now, asked=asked)
-    if not answer.allowed:
-        return answer.words
-    if answer.to_confirm and not order.is_confirmed:
-        return answer.to_confirm
-    return unusable(item)
+    return order.why_not(Verb.REGENERATE, item.pk, standing, answer) or unusable(item)
 
 
 def unusable(item: BatchItem) -> str:

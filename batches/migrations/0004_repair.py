@@ -42,6 +42,8 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('position', models.PositiveIntegerField(help_text='Its place in the action, from 0.')),
                 ('cause', models.CharField(blank=True, default='', help_text='Job.failure_cause when it was planned.', max_length=16)),
+                ('job_state', models.CharField(choices=[('pending', 'Waiting'), ('submitting', 'Submitting'), ('accepted', 'Rendering'), ('rendered', 'Fetching'), ('saved', 'Saved'), ('failed', 'Failed'), ('unknown', 'Not known if accepted'), ('deadline_exceeded', 'Deadline passed'), ('expired', 'Expired at the provider'), ('cancelled', 'Cancelled')], help_text="Its job's when it was planned.", max_length=20)),
+                ('to_confirm', models.TextField(blank=True, default='', help_text='What its confirmation accepted, as planned.')),
                 ('renders_most', models.PositiveSmallIntegerField(default=0, help_text='Renders that may be billed, as planned.')),
                 ('result', models.CharField(choices=[('waiting', 'Waiting'), ('done', 'Done'), ('skipped', 'Skipped'), ('failed', 'Failed'), ('aborted', 'Not done')], default='waiting', max_length=10)),
                 ('words', models.TextField(blank=True, default='')),
@@ -224,5 +226,9 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='bulkactionitem',
             constraint=models.CheckConstraint(condition=models.Q(('result__in', ['waiting', 'done', 'skipped', 'failed', 'aborted'])), name='bulk_action_item_result_known'),
+        ),
+        migrations.AddConstraint(
+            model_name='bulkactionitem',
+            constraint=models.CheckConstraint(condition=models.Q(('job_state__in', ['pending', 'submitting', 'accepted', 'rendered', 'saved', 'failed', 'unknown', 'deadline_exceeded', 'expired', 'cancelled'])), name='bulk_action_item_state_known'),
         ),
     ]

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from batches.models.batches import Batch, BatchItem
 from batches.models.checks import known_values, set_together
+from batches.models.jobs import JobState
 from batches.models.workspaces import Workspace
 
 
@@ -101,6 +102,8 @@ class BulkActionItem(models.Model):
     item = models.ForeignKey(BatchItem, on_delete=models.PROTECT, related_name="bulk_action_items")
     version = models.ForeignKey("DocumentVersion", on_delete=models.PROTECT, related_name="+")
     cause = models.CharField(max_length=16, blank=True, default="", help_text="Job.failure_cause when it was planned.")
+    job_state = models.CharField(max_length=20, choices=JobState.choices, help_text="Its job's when it was planned.")
+    to_confirm = models.TextField(blank=True, default="", help_text="What its confirmation accepted, as planned.")
     renders_most = models.PositiveSmallIntegerField(default=0, help_text="Renders that may be billed, as planned.")
     result = models.CharField(max_length=10, choices=ItemResult.choices, default=ItemResult.WAITING)
     words = models.TextField(blank=True, default="")
@@ -111,6 +114,7 @@ class BulkActionItem(models.Model):
             models.UniqueConstraint(fields=["action", "position"], name="bulk_action_item_position_once"),
             models.UniqueConstraint(fields=["action", "item"], name="bulk_action_item_once_per_action"),
             known_values("result", ItemResult, name="bulk_action_item_result_known"),
+            known_values("job_state", JobState, name="bulk_action_item_state_known"),
         ]
         indexes = [
             models.Index(fields=["action", "result", "position"], name="bulk_action_item_by_result"),

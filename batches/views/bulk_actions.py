@@ -97,8 +97,7 @@ def bar(batch: Batch, chosen: Chosen, held: Collection[str]) -> Bar | None:
     if chosen:
         found = chosen.matching(batch)
         matching = found.order_by().count()
-        asked = Asked(may_regenerate_final=rights.REGENERATE_FINAL in held)
-        offers = bulk_actions.offers(found, now=timezone.now(), asked=asked) if matching else {}
+        offers = bulk_actions.offers(found, now=timezone.now(), asked=_asked(held)) if matching else {}
         buttons = [_button(verb, offers.get(verb), held) for verb in _verbs()]
     return Bar(chosen, matching, buttons, ticked, get_random_string(32), earlier)
 
@@ -130,6 +129,10 @@ def _refuse_unless_allowed(request: SignedInRequest, verb: Verb, workspace: Work
     if verb not in held:
         raise PermissionDenied(_not_allowed(verb))
     return held
+
+
+def _asked(held: Collection[str]) -> Asked:
+    return Asked(may_regenerate_final=rights.REGENERATE_FINAL in held)
 
 
 def _by(request: HttpRequest) -> By:
@@ -173,7 +176,7 @@ def action_plan(request: SignedInRequest, public_id: str) -> HttpResponse:
             by=_by(request),
             creation_key=f"{request.user.pk} {batch.pk} {key} {verb} {sorted(chosen.as_dict().items())}",
             now=timezone.now(),
-            asked=Asked(may_regenerate_final=rights.REGENERATE_FINAL in held),
+            asked=_asked(held),
         )
     except Refused as refused:
         messages.error(request, refused.words)
@@ -218,7 +221,7 @@ def _page(request: SignedInRequest, action: BulkAction, *, error: str = "", stat
         "previous": f"?result={result}&before={page.before}" if page.before else "",
         "next": f"?result={result}&after={page.after}" if page.after else "",
     }
-    context |= _planned(action) if action.confirmed_at is None and action.finished_at is None else {}
+    context |= _planned(request, action) if action.confirmed_at is None and action.finished_at is None else {}
     return render(request, "batches/bulk_action.html", context, status=status)
 
 
@@ -251,11 +254,13 @@ def _context(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
     }
 
 
-def _planned(action: BulkAction) -> dict[str, Any]:
+def _planned(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
     """What a person looks at before it is confirmed."""
     now = timezone.now()
     chosen = Chosen.of_action(action)
-    found = bulk_actions.drift(action, chosen.matching(action.batch), now=now)
+    found = bulk_actions.drift(
+        action, chosen.matching(action.batch), now=now, asked=_asked(rights.rights(request.user, action.workspace))
+    )
     verb = Verb(action.verb)
     noun = f"{found.eligible:,} document{'' if found.eligible == 1 else 's'}"
     return {
@@ -329,7 +334,7 @@ def action_live(request: SignedInRequest, public_id: str, action_id: str) -> Htt
 @require_POST
 def action_confirm(request: SignedInRequest, public_id: str, action_id: str) -> HttpResponse:
     action = _action_or_404(request, public_id, action_id)
-    _refuse_unless_allowed(request, Verb(action.verb), action.workspace)
+    held = _refuse_unless_allowed(request, Verb(action.verb), action.workspace)
     try:
         bulk_actions.confirm(
             action,
@@ -337,6 +342,7 @@ def action_confirm(request: SignedInRequest, public_id: str, action_id: str) -> 
             reason=request.POST.get("reason", "")[:REASON_MOST],
             typed=request.POST.get("typed", "")[:20],
             now=timezone.now(),
+            asked=_asked(held),
         )
     except Refused as refused:
         return _page(request, action, error=refused.words, status=422)

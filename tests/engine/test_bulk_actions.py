@@ -309,3 +309,22 @@ def test_a_plan_that_is_given_up_cannot_be_confirmed(batch: Batch) -> None:
 def test_an_action_belongs_to_the_workspace_of_its_batch(batch: Batch, workspace: Workspace) -> None:
     fail(batch, 1)
     assert plan(batch).workspace_id == workspace.pk
+
+
+@pytest.mark.parametrize("state", [JobState.SAVED, JobState.ACCEPTED])
+def test_what_left_its_group_after_the_plan_is_not_regenerated(batch: Batch, state: JobState) -> None:
+    job = fail(batch, 2)[0]
+    action = plan(batch, Verb.REGENERATE)
+    saved_meanwhile(job)
+    Job.objects.filter(pk=job.pk).update(state=state, deadline_at=NOW)
+    found = drift(action, batch)
+    assert (found.eligible, found.renders_most, found.fell_out_count) == (1, 1, 1)
+    assert "since this was planned" in next(iter(found.fell_out))
+
+
+def test_what_may_bill_twice_only_since_the_plan_falls_out(batch: Batch) -> None:
+    job = fail(batch, 1)[0]
+    action = plan(batch, Verb.REGENERATE)
+    factories.make_submission(job=job, provider_job_id="pdf_late", accepted_at=NOW, in_doubt=False)
+    words = "It moved on since this was planned: Version 1 may also bill; plan it again."
+    assert dict(drift(action, batch).fell_out) == {words: 1}

@@ -514,3 +514,18 @@ def test_only_a_verb_that_asks_nobody_is_applied_inside_a_transaction(
     action.refresh_from_db()
     assert action.finished_at == NOW
     assert counts(action)["done"] == action.plan["eligible"]
+
+
+def test_what_was_saved_or_may_bill_twice_since_the_plan_is_not_regenerated(batch: Batch) -> None:
+    saved, late, _ = fail(batch, 3)
+    action = confirmed(batch, Verb.REGENERATE)
+    saved_meanwhile(saved)
+    factories.make_submission(job=late, provider_job_id="pdf_late", accepted_at=NOW, in_doubt=False)
+    carry_out()
+    assert counts(action) == {"done": 1, "skipped": 2}
+    assert list(
+        action.items.filter(result=ItemResult.SKIPPED).order_by("position").values_list("words", flat=True)
+    ) == [
+        "It was saved since this was planned.",
+        "It moved on since this was planned: Version 1 may also bill; plan it again.",
+    ]

@@ -15,7 +15,18 @@ from django.utils import timezone
 
 from batches.engine import carrying
 from batches.engine.clock import SystemClock
-from batches.models import AuditEntry, Batch, BulkAction, FailureClass, Job, JobState, Membership, Role, Workspace
+from batches.models import (
+    AuditEntry,
+    Batch,
+    BulkAction,
+    Document,
+    FailureClass,
+    Job,
+    JobState,
+    Membership,
+    Role,
+    Workspace,
+)
 from tests.engine.test_bulk_actions import saved_meanwhile
 from tests.factories import make_batch, make_job, make_saved_job
 from tests.web.conftest import make_member, signed_in
@@ -305,3 +316,19 @@ def test_a_plan_of_yesterday_says_so(batch: Batch, operator: Client) -> None:
     shown = operator.get(page).text
     assert "planned more than a day ago" in shown
     assert "data-confirm" not in shown
+
+
+def test_a_plan_of_somebody_with_more_rights_gives_none_of_them_away(
+    batch: Batch, workspace: Workspace, manager: Client
+) -> None:
+    final, plain = fail(batch, 2)
+    Document.objects.filter(versions=final.version).update(is_final=True)
+    page = planned(signed_in(make_member(workspace, "an.admin", Role.ADMIN)), batch, "regenerate")
+    assert "It is marked final" in manager.get(page).text
+    assert confirm(manager, page).status_code == 302
+    carry_out()
+    action = BulkAction.objects.get()
+    results = {item.version_id: (item.result, item.words) for item in action.items.all()}
+    assert results[plain.version_id][0] == "done"
+    assert results[final.version_id][0] == "skipped"
+    assert results[final.version_id][1].startswith("It is marked final")

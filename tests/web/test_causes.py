@@ -60,6 +60,7 @@ def act(batch: Batch, jobs: Sequence[Job], *, verb: Verb = Verb.RETRY, number: i
             item=items[job.version_id],
             version=job.version,
             cause=job.failure_cause,
+            job_state=job.state,
             result=ItemResult.DONE,
             at=NOW,
         )
