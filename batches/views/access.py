@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -17,6 +18,13 @@ class SignedInRequest(HttpRequest):
     """A request behind `login_required`, for type checking."""
 
     user: User
+
+
+def typed(given: str | None, most: int = 1000) -> str:
+    """What somebody typed, bounded and without surrounding space: control characters, which PostgreSQL or a page cannot
+    take, are replaced by a mark that no stored text holds; tabs and line ends stay."""
+    text = (given or "")[:most].encode("utf-8", "replace").decode()
+    return "".join(c if c in "\t\r\n" or unicodedata.category(c) != "Cc" else "\ufffd" for c in text).strip()
 
 
 def batch_or_404(user: User, public_id: str) -> Batch:

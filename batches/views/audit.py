@@ -18,7 +18,7 @@ from django.views.decorators.http import require_safe
 from batches import audits, results, rights, wording
 from batches.audits import EntryRow, Filters
 from batches.models import Workspace
-from batches.views.access import SignedInRequest, record
+from batches.views.access import SignedInRequest, record, typed
 
 TEXT_MOST = 200
 REFUSAL = "The audit log is read by managers and admins of a workspace. Ask an administrator for one of these roles."
@@ -84,7 +84,7 @@ def _permitted(request: SignedInRequest) -> list[Workspace]:
 def _asked(request: HttpRequest) -> dict[str, str]:
     """The filters of the address that say something, by their names there."""
     names = ("who", "action", "subject", "workspace", "from", "to")
-    given = {name: request.GET.get(name, "").strip()[:TEXT_MOST] for name in names}
+    given = {name: typed(request.GET.get(name), TEXT_MOST) for name in names}
     return {name: text for name, text in given.items() if text}
 
 

@@ -19,7 +19,7 @@ from batches import attention, failures, listings, rights, selectors, sentences,
 from batches.actions import Chosen
 from batches.models import Batch
 from batches.views import bulk_actions, causes, problems, rows
-from batches.views.access import SignedInRequest, batch_or_404
+from batches.views.access import SignedInRequest, batch_or_404, typed
 from batches.wording import Group
 
 Q_MOST = 200
@@ -48,7 +48,7 @@ def _all_alerts(user: User) -> str:
 
 
 def _search(request: HttpRequest) -> str:
-    return request.GET.get("q", "").strip()[:Q_MOST]
+    return typed(request.GET.get("q"), Q_MOST)
 
 
 def _with(path: str, **parameters: str) -> str:

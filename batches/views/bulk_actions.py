@@ -29,7 +29,7 @@ from batches.engine.bulk_actions import Refused
 from batches.engine.verbs import Asked
 from batches.models import Batch, BulkAction, ItemResult, Verb, Workspace
 from batches.views import rows
-from batches.views.access import SignedInRequest, batch_or_404, record
+from batches.views.access import SignedInRequest, batch_or_404, record, typed
 from batches.wording import Badge
 
 NOTHING_NEW = 204  # htmx swaps nothing
@@ -339,7 +339,7 @@ def action_confirm(request: SignedInRequest, public_id: str, action_id: str) -> 
         bulk_actions.confirm(
             action,
             by=_by(request),
-            reason=request.POST.get("reason", "")[:REASON_MOST],
+            reason=typed(request.POST.get("reason"), REASON_MOST),
             typed=request.POST.get("typed", "")[:20],
             now=timezone.now(),
             asked=_asked(held),

@@ -25,7 +25,7 @@ from batches.engine.orders import Order
 from batches.engine.pdfcheck import PdfChecker
 from batches.engine.reconcile import Findings
 from batches.models import BatchItem, Document, Verb
-from batches.views.access import SignedInRequest, document_or_404
+from batches.views.access import SignedInRequest, document_or_404, typed
 
 _NO_KEY = "The account's key cannot be read, so the provider cannot be asked. Correct the account first."
 
@@ -95,7 +95,7 @@ class _Page:
     def order(self) -> Order:
         request = self.request
         by = By(request.user, request.user.get_username(), request.META.get("REMOTE_ADDR", ""))
-        return Order(by, reason=request.POST.get("reason", "").strip()[:1000])
+        return Order(by, reason=typed(request.POST.get("reason")))
 
     def _allowed(self) -> verbs.Answer:
         standing = standings.of_items(BatchItem.objects.filter(pk=self.item.pk))[self.item.pk]

@@ -23,7 +23,7 @@ from batches.engine.verbs import Asked
 from batches.manifests import Limits
 from batches.manifests.single import read_single
 from batches.models import BatchItem, Document, DocumentVersion, ItemResult, Verb
-from batches.views.access import SignedInRequest, document_or_404, record
+from batches.views.access import SignedInRequest, document_or_404, record, typed
 from batches.views.stored import opened, store_away
 
 #: Texts up to this length are offered for editing on the page; larger ones are uploaded as a file.
@@ -149,7 +149,7 @@ def _given(request: SignedInRequest) -> Form:
     source = field_of("source")
     return Form(
         source=source if source in (UPLOAD, EDIT) else SAME,
-        reason=field_of("reason").strip()[:2000],
+        reason=typed(request.POST.get("reason"), 2000),
         text=request.POST.get("text", ""),
         options=field_of("options"),
         filename=field_of("filename").strip(),

@@ -8,8 +8,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from batches.models import AuditEntry, Batch, Job
-from tests.factories import make_saved_job
+from batches.models import AuditEntry, Batch, Job, Role, Workspace
+from tests.factories import make_job, make_saved_job, make_submission
+from tests.web.conftest import make_member, signed_in
 from tests.web.stored import store_pdf
 
 
@@ -123,3 +124,22 @@ def test_every_answer_forbids_inline_scripts_and_foreign_sources(saved: Job, ope
         assert "<script>" not in answer.text
         assert " style=" not in answer.text
         assert " onclick=" not in answer.text
+
+
+def test_no_nul_of_a_form_or_an_address_reaches_a_row(batch: Batch, workspace: Workspace) -> None:
+    manager = signed_in(make_member(workspace, "h.brandt", Role.ADMIN))
+    job = make_job(batch=batch, state="failed", failure_class="transient")
+    make_submission(job=job)
+    page = f"/documents/{job.version.document.public_id}/"
+    for name in ("who", "subject", "from", "to"):
+        assert b"".join(manager.get("/audit/entries.csv", {name: "a\0b"}).streaming_content)
+    assert manager.post(f"{page}actions/dismiss/?batch=%00", {"reason": "r"}).status_code == 404
+    assert manager.post(f"{page}actions/dismiss/", {"reason": "a\0b"}).status_code == 302
+    assert manager.post(f"{page}reconcile/", {"step": "ask", "reason": "a\0b"}).status_code == 200
+    planned = manager.post(
+        f"/batches/{batch.public_id}/actions/plan/", {"verb": "reopen", "key": "1", "everything": "1"}
+    )
+    assert manager.post(f"{planned['Location']}confirm/", {"reason": "a\0b"}).status_code == 302
+    kept = list(AuditEntry.objects.values_list("reason", "facts"))
+    assert [reason for reason, _facts in kept if reason]
+    assert not [each for each in kept if "\0" in str(each) or "\\x00" in str(each)]
