@@ -18,6 +18,7 @@ from batches import selectors
 from batches.engine import webhook_health, webhook_setup
 from batches.engine.audit import By
 from batches.models import ProviderAccount
+from batches.views.access import typed
 
 TEMPLATE = "admin/batches/provideraccount/webhooks.html"
 
@@ -40,15 +41,15 @@ def page(admin: Any, request: HttpRequest, account_id: int) -> HttpResponse:
 
 def _done(request: HttpRequest, account: ProviderAccount) -> str:
     by = By(request.user, request.user.get_username(), request.META.get("REMOTE_ADDR", ""))
-    reason, now = request.POST.get("reason", "").strip()[:1000], timezone.now()
+    reason, now = typed(request.POST.get("reason")), timezone.now()
     action = request.POST.get("action")
     if action == "register":
-        url = request.POST.get("url", "")
+        url = typed(request.POST.get("url"))
         return webhook_setup.register(account.pk, url, by=by, reason=reason, now=now)
     if action == "rotate":
         return webhook_setup.rotate(account.pk, by=by, reason=reason, now=now)
     if action == "delete":
-        endpoint_id = request.POST.get("endpoint", "")
+        endpoint_id = typed(request.POST.get("endpoint"))
         return webhook_setup.delete(account.pk, endpoint_id, by=by, reason=reason, now=now)
     raise webhook_setup.Refused("Choose what to do: register, rotate or delete.")
 

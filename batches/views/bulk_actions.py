@@ -35,6 +35,8 @@ from batches.wording import Badge
 NOTHING_NEW = 204  # htmx swaps nothing
 POLL_SECONDS = 2
 REASON_MOST = 1000
+#: Of a filter as it was sent; ticked rows are the longest of it.
+FIELD_MOST = 20_000
 NOTHING_OF_IT = "None of these documents stands so that it could be applied."
 
 
@@ -160,7 +162,8 @@ def action_plan(request: SignedInRequest, public_id: str) -> HttpResponse:
     if verb is None or verb not in applying.APPLY:
         raise Http404("No such verb for many documents.")
     held = _refuse_unless_allowed(request, verb, batch.workspace)
-    given = {**request.POST.dict(), "rows": ",".join(request.POST.getlist("rows"))}
+    sent = {**request.POST.dict(), "rows": ",".join(request.POST.getlist("rows"))}
+    given = {name: typed(text, FIELD_MOST) for name, text in sent.items()}
     chosen = Chosen.of(given)
     if misread := actions.misread(given):  # what cannot be read is never left out: more would match than was meant
         messages.error(request, misread)
@@ -216,7 +219,7 @@ def _page(request: SignedInRequest, action: BulkAction, *, error: str = "", stat
         "page": page,
         "result": result,
         "error": error,
-        "reason": request.POST.get("reason", "")[:REASON_MOST],
+        "reason": typed(request.POST.get("reason"), REASON_MOST),
         "tabs": _tabs(action, result),
         "previous": f"?result={result}&before={page.before}" if page.before else "",
         "next": f"?result={result}&after={page.after}" if page.after else "",

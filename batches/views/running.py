@@ -16,7 +16,7 @@ from batches import rights, selectors, wording
 from batches.engine import running
 from batches.engine.audit import By
 from batches.models import Batch
-from batches.views.access import SignedInRequest, batch_or_404
+from batches.views.access import SignedInRequest, batch_or_404, typed
 
 REASON_CHARACTERS_MOST = 1000
 #: What may be asked for, with the right that it needs and the engine's function.
@@ -54,7 +54,7 @@ def batch_running(request: SignedInRequest, public_id: str) -> HttpResponse:
     right, function = VERBS[verb]
     if right not in held:
         raise PermissionDenied(NO_RIGHT)
-    reason = request.POST.get("reason", "").replace("\0", "").strip()[:REASON_CHARACTERS_MOST]
+    reason = typed(request.POST.get("reason"), REASON_CHARACTERS_MOST)
     if not reason and verb != "resume":
         return _page(request, batch, held, error="Say why; the words are kept with what was done.", status=422)
     by = By(request.user, request.user.get_username(), request.META.get("REMOTE_ADDR", ""))
@@ -79,7 +79,7 @@ def _page(
         "at_provider": wording.documents(progress.counts.in_progress - states.get("pending", 0)),
         "may_pause": rights.PAUSE_BATCH in held,
         "may_cancel": rights.CANCEL_BATCH in held,
-        "reason": request.POST.get("reason", "")[:REASON_CHARACTERS_MOST],
+        "reason": typed(request.POST.get("reason"), REASON_CHARACTERS_MOST),
         "error": error,
         "nav": "batches",
     }
