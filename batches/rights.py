@@ -1,14 +1,16 @@
-"""Who may apply which verb where: a role's table, and Django permissions beside it. Every face asks here first."""
+"""Who may apply which verb where: a role's table, and Django permissions beside it. Every face asks here first, and
+the engine before it carries on with what somebody confirmed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from django.contrib.auth.models import AnonymousUser
+from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import QuerySet
 
 from batches.models import Membership, Role, Verb, Workspace
-from batches.selectors import Person
+
+Person = User | AnonymousUser
 
 #: Rights that are no verb of their own.
 ADOPT = "adopt"

@@ -27,7 +27,6 @@ READERS = frozenset(
         "filenames",
         "listings",
         "results",
-        "rights",
         "selectors",
         "sentences",
         "timelines",
@@ -35,8 +34,8 @@ READERS = frozenset(
         "wording",
     }
 )
-READER_MAY = READERS | {"models", "storage"}
-FACE_MAY = READERS | {"engine", "forms", "manifests", "models", "storage"}
+READER_MAY = READERS | {"models", "rights", "storage"}
+FACE_MAY = READERS | {"engine", "forms", "manifests", "models", "rights", "storage"}
 
 #: What each part of `batches` may import of the others. A part without a row fails the test, and so does a stale row.
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -50,7 +49,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "providers": frozenset({"conf"}),
     "storage": frozenset({"conf"}),
     "manifests": frozenset({"conf"}),
-    "engine": frozenset({"conf", "manifests", "models", "providers", "queue", "storage", "wording"}),
+    "engine": frozenset({"conf", "manifests", "models", "providers", "queue", "rights", "storage", "wording"}),
+    "rights": frozenset({"models"}),
     "checks": frozenset({"conf"}),
     "sqlite_turns": frozenset(),
     "apps": frozenset({"checks", "sqlite_turns"}),
@@ -60,7 +60,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "tasks": frozenset({"cluster", "engine", "lives"}),
     **dict.fromkeys(READERS, READER_MAY),
     "forms": READERS | {"models"},
-    "templatetags": READERS | {"models"},
+    "templatetags": READERS | {"models", "rights"},
     "views": FACE_MAY,
     "middleware": frozenset(),
     "api": FACE_MAY,

@@ -352,13 +352,18 @@ def abort(action: BulkAction, *, by: By, now: datetime) -> bool:
     action = _locked(action.pk)
     if action.finished_at is not None:
         return False
+    end(action, "The action was aborted before its turn.", by=by, now=now)
+    return True
+
+
+def end(action: BulkAction, words: str, *, by: By, now: datetime) -> None:
+    """Leave undone what waits, for the reason in `words`. The action's row is locked by the caller."""
     rest = BulkActionItem.objects.filter(action=action, result=ItemResult.WAITING)
-    rest.update(result=ItemResult.ABORTED, at=now, words="The action was aborted before its turn.")
+    rest.update(result=ItemResult.ABORTED, at=now, words=words)
     action.aborted_at, action.aborted_by, action.finished_at = now, by.words[:150], now
     action.lease_owner = action.lease_until = None
     action.save(update_fields=["aborted_at", "aborted_by", "finished_at", "lease_owner", "lease_until"])
-    record(action, "abort_bulk_action", by, now=now, facts=counts(action.pk))
-    return True
+    record(action, "abort_bulk_action", by, now=now, reason=words, facts=counts(action.pk))
 
 
 def _locked(action_id: int) -> BulkAction:

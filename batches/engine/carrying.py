@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
+from batches import rights
 from batches.engine import applying, audit, bulk, bulk_actions, mishaps, reconcile
 from batches.engine.audit import By
 from batches.engine.clock import Clock
@@ -132,6 +133,9 @@ def _settle(action_id: int, owner: str, *, now: datetime, most: int) -> int | No
         if not waiting:
             _finish(action, now=now)
             return None
+        if why := _why_no_more(action):
+            bulk_actions.end(action, why, by=audit.ENGINE, now=now)
+            return None
         # Regenerating and attaching happen under the workspace, so no item gets another version while it is held.
         Workspace.objects.select_for_update(no_key=True).get(pk=action.workspace_id)
         replaced = {
@@ -172,6 +176,9 @@ def _turn(action_id: int, owner: str, *, now: datetime) -> tuple[BulkActionItem,
         if not waiting:
             _finish(action, now=now)
             return None
+        if why := _why_no_more(action):
+            bulk_actions.end(action, why, by=audit.ENGINE, now=now)
+            return None
         row = waiting[0]
         is_replaced = not BulkActionItem.objects.filter(pk=row.pk, version=F("item__version")).exists()
         return row, _order(action, waiting), is_replaced
@@ -185,6 +192,15 @@ def _write_down(action_id: int, owner: str, row: BulkActionItem, result: Result,
             return 0  # put off
         _write([row], {row.pk: result}, now=now)
         return 1
+
+
+def _why_no_more(action: BulkAction) -> str:
+    """Why the rest is left undone: what was so when it was confirmed may not be so any more. Empty: it goes on."""
+    if action.workspace.archived_at is not None:
+        return "The workspace was archived before its turn."
+    if action.actor is not None and not rights.may(action.actor, action.verb, action.workspace):
+        return f"{action.actor_words} may no longer do this here; the right was taken away before its turn."
+    return ""
 
 
 def _next(action: BulkAction, most: int) -> list[BulkActionItem]:
@@ -208,7 +224,7 @@ def _ours(action_id: int, owner: str, *, now: datetime, lease: timedelta = LEASE
     ours = BulkAction.objects.filter(pk=action_id, lease_owner=owner, finished_at=None)
     if not ours.update(lease_until=now + lease):
         raise _NotOurs
-    return BulkAction.objects.select_related("batch", "workspace").get(pk=action_id)
+    return BulkAction.objects.select_related("batch", "workspace", "actor").get(pk=action_id)
 
 
 def _order(action: BulkAction, rows: Sequence[BulkActionItem]) -> Order:

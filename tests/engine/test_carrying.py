@@ -8,12 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import OperationalError, connection
 from django_q.models import OrmQ
 
 from batches import queue
 from batches.actions import Chosen
 from batches.engine import accounts, applying, bulk, bulk_actions, carrying, pacing, pumping, reconcile, repairs
+from batches.engine.audit import By
 from batches.engine.carrying import Tally
 from batches.engine.orders import Order, Result
 from batches.models import (
@@ -29,8 +31,11 @@ from batches.models import (
     JobEvent,
     JobState,
     Lane,
+    Membership,
     ProviderAccount,
+    Role,
     Verb,
+    Workspace,
 )
 from batches.providers.base import ExchangeFacts, JobPhase, JobStatus
 from tests import factories
@@ -529,3 +534,32 @@ def test_what_was_saved_or_may_bill_twice_since_the_plan_is_not_regenerated(batc
         "It was saved since this was planned.",
         "It moved on since this was planned: Version 1 may also bill; plan it again.",
     ]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("lost", ["archived", "demoted", "no member", "inactive"])
+def test_what_somebody_may_no_longer_do_is_left_undone(lost: str, batch: Batch) -> None:
+    fail(batch, 3)
+    person = User.objects.create_user("m.okoye")
+    membership = Membership.objects.create(workspace=batch.workspace, user=person, role=Role.OPERATOR)
+    action = plan(batch, Verb.RETRY, EVERYTHING, "key")
+    by = By(person, "m.okoye", "198.51.100.7")
+    bulk_actions.confirm(action, by=by, reason="Again", typed="3", now=NOW)
+    match lost:
+        case "archived":
+            Workspace.objects.update(archived_at=NOW)
+        case "demoted":
+            Membership.objects.update(role=Role.VIEWER)
+        case "no member":
+            membership.delete()
+        case "inactive":
+            User.objects.update(is_active=False)
+    while carry_out().is_work_left:
+        pass
+    assert counts(action) == {"aborted": 3}
+    assert set(Job.objects.values_list("state", flat=True)) == {JobState.FAILED}
+    ended = AuditEntry.objects.get(action="abort_bulk_action")
+    assert (ended.actor_words, ended.actor) == ("engine", None)
+    words = set(action.items.values_list("words", flat=True))
+    assert words == {ended.reason}
+    assert "archived" in ended.reason or "taken away" in ended.reason
