@@ -293,6 +293,7 @@ ERROR_WORDS: Mapping[str, str] = {
 EVENT_WORDS: Mapping[str, str] = {
     "intent_committed": "About to be sent.",
     "accepted": "The provider gave it a job id.",
+    "not_sent_anew": "An earlier submission of it may have been accepted, so it gets no other key.",
     "never_left": "Nothing had left yet, so it waits for its turn again.",
     "id_was_recorded": "Its job id was recorded meanwhile.",
     "id_arrived_late": "Its job id arrived late.",

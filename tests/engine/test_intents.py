@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -183,10 +184,43 @@ def test_what_was_definitely_refused_goes_again_with_its_key_and_a_new_time(
 
 def test_a_later_submission_of_a_job_has_a_key_of_its_own(batch: Batch, fast: ProviderAccount) -> None:
     job = factories.make_job(batch=batch)
-    first = factories.make_submission(job=job, outcome="render_failed", closed_at=NOW)
+    proven = {
+        "failed_at": NOW,
+        "failed_again_at": NOW,
+        "in_doubt": False,
+        "provider_job_id": "pdf_1",
+        "accepted_at": NOW,
+    }
+    first = factories.make_submission(job=job, outcome="render_failed", closed_at=NOW, **proven)
     commit(fast, prepared(fast))
     second = job.submissions.get(sequence=2)
     assert second.idempotency_key != first.idempotency_key
+
+
+@pytest.mark.parametrize(
+    "earlier",
+    [
+        {"outcome": "superseded", "in_doubt": True},
+        {
+            "outcome": "render_failed",
+            "in_doubt": False,
+            "provider_job_id": "pdf_1",
+            "accepted_at": NOW,
+            "failed_at": NOW,
+        },
+        {"outcome": "surplus", "in_doubt": False, "provider_job_id": "pdf_1", "accepted_at": NOW},
+    ],
+)
+def test_no_other_key_beside_an_earlier_submission_that_may_be_billed(
+    earlier: dict[str, Any], batch: Batch, fast: ProviderAccount
+) -> None:
+    job = factories.make_job(batch=batch)
+    factories.make_submission(job=job, closed_at=NOW, **earlier)
+    intents = commit(fast, prepared(fast))
+    assert intents.sendings == []
+    assert job.submissions.count() == 1
+    job.refresh_from_db()
+    assert (job.state, job.failure_class) == (JobState.FAILED, "unknown_outcome")
 
 
 @pytest.mark.parametrize("state", [JobState.PENDING, JobState.SUBMITTING])
