@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from batches import rights, wording
+from batches import cursors, rights, wording
 from batches.listings import Page
 from batches.models import AuditEntry, Document, Workspace
 from batches.selectors import Person
@@ -93,13 +93,13 @@ def entries_page(
 ) -> Page[EntryRow]:
     """Newest first, by keyset. Cursors that make no sense are ignored."""
     found = entries(person, filters)
-    older_than, newer_than = _cursor(after), _cursor(before)
+    older_than, newer_than = cursors.place(after), cursors.place(before)
     backwards = newer_than is not None and older_than is None
     if newer_than and backwards:
-        found = found.filter(_beyond("gt", newer_than)).order_by("at", "pk")
+        found = found.filter(cursors.beyond("at", "gt", newer_than)).order_by("at", "pk")
     else:
         if older_than:
-            found = found.filter(_beyond("lt", older_than))
+            found = found.filter(cursors.beyond("at", "lt", older_than))
         found = found.order_by("-at", "-pk")
     rows = _rows(found.select_related("workspace")[: limit + 1])
     has_more, rows = len(rows) > limit, rows[:limit]
@@ -109,8 +109,8 @@ def entries_page(
     has_older = True if backwards else has_more
     return Page(
         rows,
-        before=_cursor_of(rows[0]) if rows and has_newer else None,
-        after=_cursor_of(rows[-1]) if rows and has_older else None,
+        before=cursors.word(rows[0].at, rows[0].pk) if rows and has_newer else None,
+        after=cursors.word(rows[-1].at, rows[-1].pk) if rows and has_older else None,
     )
 
 
@@ -191,23 +191,3 @@ def _said(value: Any) -> str:
         parts = [_said(each) for each in value]
         return (" " if all(part.endswith(".") for part in parts) else ", ").join(parts)
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _cursor_of(row: EntryRow) -> str:
-    microseconds = (row.at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    return f"{microseconds}-{row.pk}"
-
-
-def _cursor(text: str) -> tuple[datetime, int] | None:
-    microseconds, _, key = text.partition("-")
-    if not all(part.isascii() and part.isdigit() and len(part) < 18 for part in (microseconds, key)):
-        return None
-    try:
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(microseconds)), int(key)
-    except OverflowError:
-        return None
-
-
-def _beyond(direction: str, cursor: tuple[datetime, int]) -> Q:
-    at, key = cursor
-    return Q(**{f"at__{direction}": at}) | Q(at=at, **{f"pk__{direction}": key})

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from batches import attention, failures, selectors, wording
+from batches import attention, cursors, failures, selectors, wording
 from batches.models import (
     ACTIVE_STATES,
     FAILED_STATES,
@@ -253,13 +253,13 @@ def batches_page(
     if q:
         matching = Q(name__icontains=q) | Q(manifest_name__icontains=q) | Q(public_id=q)
         batches = batches.none() if "\0" in q else batches.filter(matching)
-    older_than, newer_than = _cursor(after), _cursor(before)
+    older_than, newer_than = cursors.place(after), cursors.place(before)
     backwards = newer_than is not None and older_than is None
     if backwards and newer_than:
-        batches = batches.filter(_beyond("gt", newer_than)).order_by("created_at", "pk")
+        batches = batches.filter(cursors.beyond("created_at", "gt", newer_than)).order_by("created_at", "pk")
     else:
         if older_than:
-            batches = batches.filter(_beyond("lt", older_than))
+            batches = batches.filter(cursors.beyond("created_at", "lt", older_than))
         batches = batches.order_by("-created_at", "-pk")
     found = list(batches[: limit + 1])
     has_more, found = len(found) > limit, found[:limit]
@@ -269,8 +269,8 @@ def batches_page(
     has_older = True if backwards else has_more
     return Page(
         _batch_rows(found),
-        before=_cursor_of(found[0]) if found and has_newer else None,
-        after=_cursor_of(found[-1]) if found and has_older else None,
+        before=cursors.word(found[0].created_at, found[0].pk) if found and has_newer else None,
+        after=cursors.word(found[-1].created_at, found[-1].pk) if found and has_older else None,
     )
 
 
@@ -296,26 +296,6 @@ def _viewed(batches: QuerySet[Batch], view: str) -> QuerySet[Batch]:
         resumed_by_a_person = held & ~Q(version__job__account__hold_reason=HoldReason.UNREACHABLE)
         return batches.filter(Exists(live.filter(failed | resumed_by_a_person)))
     return batches
-
-
-def _cursor_of(batch: Batch) -> str:
-    microseconds = (batch.created_at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    return f"{microseconds}-{batch.pk}"
-
-
-def _cursor(text: str) -> tuple[datetime, int] | None:
-    microseconds, _, key = text.partition("-")
-    if not all(part.isascii() and part.isdigit() and len(part) < 18 for part in (microseconds, key)):
-        return None
-    try:
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(microseconds)), int(key)
-    except OverflowError:
-        return None
-
-
-def _beyond(direction: str, cursor: tuple[datetime, int]) -> Q:
-    created_at, key = cursor
-    return Q(**{f"created_at__{direction}": created_at}) | Q(created_at=created_at, **{f"pk__{direction}": key})
 
 
 def digest(*facts: object) -> str:

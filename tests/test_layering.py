@@ -21,6 +21,7 @@ READERS = frozenset(
         "archives",
         "attention",
         "audits",
+        "cursors",
         "differences",
         "documents",
         "failures",
