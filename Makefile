@@ -10,7 +10,7 @@ TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"
 # What never meets the configured database, or brings its own, runs once, on the SQLite turn: adapters, sandbox, manifests,
 # stores, the simulator, the demonstration, the pages in a browser, the words.
 ONCE := tests/providers tests/sandbox tests/manifests tests/storage tests/simulation tests/test_demo.py \
-	tests/test_layering.py tests/test_docs.py tests/test_wording.py tests/test_filenames.py tests/web/test_browser.py
+	tests/test_layering.py tests/test_docs.py tests/test_wording.py tests/test_filenames.py tests/web/test_browser.py tests/web/test_tour.py
 TOGETHER_ON_POSTGRES := $(TOGETHER) $(addprefix --ignore=,$(ONCE))
 # Races and deaths are told on both databases; what happens between a stack and its provider or server, on one.
 ALONE_ON_SQLITE := -m alone $(addprefix --ignore=tests/scenarios/,test_few_connections.py test_webhooks_end_to_end.py)
