@@ -60,7 +60,9 @@ class EntryRow:
 
     @property
     def facts_words(self) -> str:
-        said = [f"{name.replace('_', ' ')} {_said(value)}" for name, value in self.facts.items() if _says(value)]
+        """By their names: PostgreSQL keeps no other order of them."""
+        told = sorted(((name, value) for name, value in self.facts.items() if _says(value)), key=lambda pair: pair[0])
+        said = [f"{name.replace('_', ' ')} {_said(value)}" for name, value in told]
         return " ".join(part if part.endswith(".") else f"{part}," for part in said).removesuffix(",")
 
 
@@ -186,7 +188,7 @@ def _said(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_said(each)}" for name, each in value.items())
+        return ", ".join(f"{name}={_said(value[name])}" for name in sorted(value))
     if isinstance(value, Sequence) and not isinstance(value, str):
         parts = [_said(each) for each in value]
         return (" " if all(part.endswith(".") for part in parts) else ", ").join(parts)

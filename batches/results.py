@@ -268,10 +268,11 @@ def _columns_of_failed(batch: Batch) -> list[str]:
     names = dict.fromkeys(columns_as_given(batch))
     if batch.report.get("columns_are_all"):
         return list(names)
+    more: set[str] = set()
     originals = failures.failed_items(batch).order_by("position").values_list("original_row", flat=True)
     for original in originals.iterator(chunk_size=SLICE):
-        names |= dict.fromkeys(name for name in original if not name.startswith("_"))
-    return list(names)
+        more |= {name for name in original if not name.startswith("_")}
+    return [*names, *sorted(more - names.keys(), key=lambda name: (name != "id", name))]
 
 
 def flat(table: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -76,7 +76,7 @@ def test_an_entry_says_who_what_when_why_and_from_where(batch: Batch, manager: C
     assert f'<strong>Paused</strong> <a href="/batches/{batch.public_id}/">' in page
     assert "“wrong &lt;prices&gt;”" in page
     assert "192.0.2.7" in page
-    assert "items cancelled 1,200, formats csv, jsonl, is ok yes" in page
+    assert "formats csv, jsonl, is ok yes, items cancelled 1,200" in page
 
 
 def test_the_filters_are_in_the_address_and_narrow_the_list(batch: Batch, manager: Client) -> None:

@@ -259,7 +259,7 @@ def test_nothing_in_the_failed_list_runs_as_a_formula(batch: Batch, operator: Cl
     cells = [cell for row in (head, *rows) for cell in row]
     assert not [cell for cell in cells if cell.lstrip()[:1] in ("=", "+", "@") or cell[:1] in ("\t", "\r", "\n")]
     assert [row[0].removeprefix("'") for row in rows[:5]] == ids[:5]
-    assert {row[1] for row in rows} == {"-5"}
+    assert {row[head.index("n")] for row in rows} == {"-5"}
 
 
 def test_a_batch_without_failures_has_a_list_of_its_columns_alone(batch: Batch, operator: Client) -> None:
