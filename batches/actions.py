@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 
 from django.db.models import Count, QuerySet
 
-from batches import failures, listings, results
-from batches.listings import Page
+from batches import cursors, failures, listings, results
+from batches.cursors import Page
 from batches.models import Batch, BatchItem, BulkAction, BulkActionItem, ItemResult, Verb
 from batches.wording import Badge, Group
 
@@ -49,7 +49,7 @@ class Chosen:
         group = str(given.get("state", ""))
         group = group if group in Group.values else ""
         cause = str(given.get("cause", ""))
-        rows = {int(each) for each in str(given.get("rows", "")).split(",") if _is_row(each)}
+        rows = {row for each in str(given.get("rows", "")).split(",") if (row := cursors.number(each)) is not None}
         return cls(
             group=group,
             cause=cause if group == Group.FAILED and failures.is_key(cause) else "",
@@ -116,13 +116,9 @@ def misread(given: Mapping[str, Any]) -> str:
         return "There is no such state, so nothing was planned. Choose one of the states above the list."
     if cause and (group != Group.FAILED or not failures.is_key(cause)):
         return "There is no such cause, so nothing was planned. Choose a cause on this page."
-    if len(rows) > TICKED_MOST or not all(map(_is_row, rows)):
+    if len(rows) > TICKED_MOST or None in map(cursors.number, rows):
         return f"These ticked rows cannot be read, so nothing was planned. Tick at most {TICKED_MOST} rows of the list."
     return ""
-
-
-def _is_row(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 9
 
 
 # --- one action -----------------------------------------------------------------------------------------------------

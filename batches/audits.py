@@ -12,9 +12,9 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from batches import cursors, rights, wording
-from batches.listings import Page
-from batches.models import AuditEntry, Document, Workspace
+from batches import cursors, rights
+from batches.cursors import Page
+from batches.models import AuditEntry, Document, Verb, Workspace
 from batches.selectors import Person
 
 ENTRIES_PER_PAGE = 50
@@ -23,6 +23,62 @@ _DOCUMENTS_MOST = 50
 COLUMNS = ("at", "who", "action", "subject", "business_id", "workspace", "reason", "from_where", "facts")
 _SLICE = 1000
 _SUBJECTS = ("batch", "document", "bulk action", "account", "workspace", "user")
+
+#: What the audit log says that was done, by the action of an entry.
+ACTIONS: Mapping[str, str] = {
+    "start_batch": "Started",
+    "check_upload": "Checked a file:",
+    "pause_batch": "Paused",
+    "resume_batch": "Resumed",
+    "cancel_batch": "Cancelled batch",
+    "download_archive": "Downloaded the archive of",
+    "download_results": "Downloaded the results of",
+    "download_failed_list": "Downloaded the failed rows of",
+    "download_manifest": "Downloaded the manifest of",
+    "download_pdf": "Downloaded the PDF of",
+    "view_pdf": "Looked at the PDF of",
+    "compare_versions": "Compared versions of",
+    "download_audit": "Downloaded the",
+    "reveal_provider_job": "Revealed the provider job of",
+    "add_account": "Added",
+    "change_account": "Changed",
+    "hold_account": "Held",
+    "resume_account": "Resumed sending on",
+    "start_load_test": "Started a load test on",
+    "end_load_test": "Ended a load test on",
+    "add_workspace": "Added workspace",
+    "change_workspace": "Changed workspace",
+    "add_membership": "Added a member:",
+    "change_membership": "Changed a member:",
+    "delete_membership": "Removed a member:",
+    "add_user": "Added user",
+    "change_user": "Changed user",
+    "delete_user": "Deleted user",
+    "add_group": "Added group",
+    "change_group": "Changed group",
+    "delete_group": "Deleted group",
+    "make_admin": "Made an administrator:",
+    "make_api_token": "Made an API token:",
+    "revoke_api_token": "Ended an API token:",
+    "close_alert": "Closed",
+    "repair_store": "Repaired the",
+    "register_webhook": "Registered a webhook:",
+    "rotate_webhook": "Changed the secret of a webhook:",
+    "delete_webhook": "Deleted a webhook:",
+    "mark_final": "Marked as final",
+    "take_final_off": "Took the final mark off",
+    "replace_rows": "Replaced rows of",
+    "confirm_bulk_action": "Confirmed a bulk action:",
+    "abort_bulk_action": "Aborted a bulk action:",
+    "adopt": "Adopted a provider job for",
+    "download_bulk_action": "Downloaded the items of a bulk action:",
+    "finish_bulk_action": "Finished a bulk action:",
+} | {verb.value: verb.label for verb in Verb}
+
+
+def action_words(action: str) -> str:
+    """What an entry says that was done; an action that is not in the table by its name."""
+    return ACTIONS.get(action, action.replace("_", " ").capitalize())
 
 
 @dataclass(frozen=True)
@@ -56,7 +112,7 @@ class EntryRow:
 
     @property
     def action_words(self) -> str:
-        return wording.audit_action(self.action)
+        return action_words(self.action)
 
     @property
     def facts_words(self) -> str:
@@ -94,26 +150,9 @@ def entries_page(
     person: Person, filters: Filters, *, after: str = "", before: str = "", limit: int = ENTRIES_PER_PAGE
 ) -> Page[EntryRow]:
     """Newest first, by keyset. Cursors that make no sense are ignored."""
-    found = entries(person, filters)
-    older_than, newer_than = cursors.place(after), cursors.place(before)
-    backwards = newer_than is not None and older_than is None
-    if newer_than and backwards:
-        found = found.filter(cursors.beyond("at", "gt", newer_than)).order_by("at", "pk")
-    else:
-        if older_than:
-            found = found.filter(cursors.beyond("at", "lt", older_than))
-        found = found.order_by("-at", "-pk")
-    rows = _rows(found.select_related("workspace")[: limit + 1])
-    has_more, rows = len(rows) > limit, rows[:limit]
-    if backwards:
-        rows.reverse()
-    has_newer = has_more if backwards else older_than is not None
-    has_older = True if backwards else has_more
-    return Page(
-        rows,
-        before=cursors.word(rows[0].at, rows[0].pk) if rows and has_newer else None,
-        after=cursors.word(rows[-1].at, rows[-1].pk) if rows and has_older else None,
-    )
+    found = entries(person, filters).select_related("workspace")
+    page = cursors.page(found, "at", after=after, before=before, limit=limit)
+    return Page(_rows(page.rows), page.before, page.after)
 
 
 def table(person: Person, filters: Filters) -> Iterator[dict[str, Any]]:
@@ -150,8 +189,7 @@ def _about(wanted: str, workspaces: QuerySet[Workspace]) -> Q:
     return about
 
 
-def _rows(found: QuerySet[AuditEntry]) -> list[EntryRow]:
-    entries = list(found)
+def _rows(entries: Sequence[AuditEntry]) -> list[EntryRow]:
     named = [(entry, *_subject(entry.subject)) for entry in entries]
     documents = {key for _, kind, key in named if kind == "document"}
     ids = dict(Document.objects.filter(public_id__in=documents).values_list("public_id", "business_id"))

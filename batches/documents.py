@@ -9,6 +9,7 @@ from django.db.models import Exists, OuterRef
 
 from batches import selectors, timelines, wording
 from batches.models import (
+    ACCOUNT_SECRETS,
     ACTIVE_STATES,
     AccountHealth,
     Artifact,
@@ -163,7 +164,7 @@ def history(document: Document, *, number: int | None) -> History | None:
         VersionRow(version, version.job, getattr(version, "artifact", None), version.is_maybe_sent)
         for version in document.versions.annotate(is_maybe_sent=Exists(in_doubt))
         .select_related("job__account", "job__lead_batch", "artifact", "created_by")
-        .defer("input_inline", *(f"job__account__{name}" for name in selectors.ACCOUNT_SECRETS))
+        .defer("input_inline", *(f"job__account__{name}" for name in ACCOUNT_SECRETS))
         .order_by("-number")[:VERSIONS_SHOWN]
     ]
     wanted = number if number is not None else (document.current_version.number if document.current_version else None)

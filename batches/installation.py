@@ -20,6 +20,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 
 from batches.engine import audit
+from batches.engine.audit import By
 from batches.models import (
     ACTIVE_STATES,
     Batch,
@@ -43,7 +44,7 @@ RELAYPDF_SLUG = "relaypdf"
 SANDBOX_SLUG = "sandbox"
 #: The key that the sandbox knows from its first start; it opens nothing else.
 SANDBOX_KEY = "pdf_live_sandbox"
-ACTOR_WORDS = "bootstrap"
+BY = By(None, "bootstrap", "command line")
 #: Any number, the same for every process that may bootstrap one PostgreSQL database.
 ADVISORY_LOCK = 7_301_112_904
 
@@ -300,9 +301,7 @@ def _record(action: str, subject: ProviderAccount | User, *, now: datetime, fact
         action,
         subject=f"account {subject.slug}" if isinstance(subject, ProviderAccount) else f"user {subject.username}",
         workspace=None,
-        actor=None,
-        actor_words=ACTOR_WORDS,
-        from_where="command line",
+        by=BY,
         now=now,
         facts=facts,
     )

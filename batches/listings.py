@@ -9,11 +9,12 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from batches import attention, cursors, failures, selectors, wording
+from batches.cursors import Page
 from batches.models import (
     ACTIVE_STATES,
     FAILED_STATES,
@@ -26,19 +27,8 @@ from batches.models import (
 )
 from batches.wording import Badge, Group
 
-Row = TypeVar("Row")
-
 ITEMS_PER_PAGE = 50
 BATCHES_PER_PAGE = 20
-
-
-@dataclass(frozen=True)
-class Page(Generic[Row]):
-    """One page of a list. `before` and `after` are the cursors of the pages on either side, None where none is."""
-
-    rows: Sequence[Row]
-    before: str | None = None
-    after: str | None = None
 
 
 # --- items of a batch -----------------------------------------------------------------------------------------------
@@ -253,25 +243,8 @@ def batches_page(
     if q:
         matching = Q(name__icontains=q) | Q(manifest_name__icontains=q) | Q(public_id=q)
         batches = batches.none() if "\0" in q else batches.filter(matching)
-    older_than, newer_than = cursors.place(after), cursors.place(before)
-    backwards = newer_than is not None and older_than is None
-    if backwards and newer_than:
-        batches = batches.filter(cursors.beyond("created_at", "gt", newer_than)).order_by("created_at", "pk")
-    else:
-        if older_than:
-            batches = batches.filter(cursors.beyond("created_at", "lt", older_than))
-        batches = batches.order_by("-created_at", "-pk")
-    found = list(batches[: limit + 1])
-    has_more, found = len(found) > limit, found[:limit]
-    if backwards:
-        found.reverse()
-    has_newer = has_more if backwards else older_than is not None
-    has_older = True if backwards else has_more
-    return Page(
-        _batch_rows(found),
-        before=cursors.word(found[0].created_at, found[0].pk) if found and has_newer else None,
-        after=cursors.word(found[-1].created_at, found[-1].pk) if found and has_older else None,
-    )
+    page = cursors.page(batches, "created_at", after=after, before=before, limit=limit)
+    return Page(_batch_rows(page.rows), page.before, page.after)
 
 
 def batch_rows(user: selectors.Person, public_ids: Iterable[str]) -> list[BatchRow]:

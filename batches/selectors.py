@@ -31,6 +31,7 @@ from django.db.models import (
 )
 
 from batches.models import (
+    ACCOUNT_SECRETS,
     FAILED_STATES,
     IN_FLIGHT_STATES,
     AccountHealth,
@@ -50,8 +51,6 @@ from batches.models import (
 )
 from batches.wording import BatchState, Group
 
-#: Encrypted columns of an account. No list reads them: decrypting costs, and a key that is gone must break no page.
-ACCOUNT_SECRETS = ("api_key", "webhook_secret", "webhook_secret_previous")
 #: Roles that may start a batch and see what is masked.
 WRITING_ROLES = (Role.OPERATOR, Role.MANAGER, Role.ADMIN)
 

@@ -28,4 +28,4 @@ def check_store() -> None:
 
 
 def carry_out() -> None:
-    pumping.carry_out(stopping=cluster.draining)
+    pumping.carry_out(stopping=cluster.draining, life=lives.current())

@@ -213,63 +213,6 @@ def verb_these(verb: Verb, count: int) -> str:
     return _VERB_THESE.get(verb, f"{verb.label} {{these}}").format(these=these)
 
 
-#: What the audit log says that was done, by the action of an entry.
-AUDIT_ACTIONS: Mapping[str, str] = {
-    "start_batch": "Started",
-    "check_upload": "Checked a file:",
-    "pause_batch": "Paused",
-    "resume_batch": "Resumed",
-    "cancel_batch": "Cancelled batch",
-    "download_archive": "Downloaded the archive of",
-    "download_results": "Downloaded the results of",
-    "download_failed_list": "Downloaded the failed rows of",
-    "download_manifest": "Downloaded the manifest of",
-    "download_pdf": "Downloaded the PDF of",
-    "view_pdf": "Looked at the PDF of",
-    "compare_versions": "Compared versions of",
-    "download_audit": "Downloaded the",
-    "reveal_provider_job": "Revealed the provider job of",
-    "add_account": "Added",
-    "change_account": "Changed",
-    "hold_account": "Held",
-    "resume_account": "Resumed sending on",
-    "start_load_test": "Started a load test on",
-    "end_load_test": "Ended a load test on",
-    "add_workspace": "Added workspace",
-    "change_workspace": "Changed workspace",
-    "add_membership": "Added a member:",
-    "change_membership": "Changed a member:",
-    "delete_membership": "Removed a member:",
-    "add_user": "Added user",
-    "change_user": "Changed user",
-    "delete_user": "Deleted user",
-    "add_group": "Added group",
-    "change_group": "Changed group",
-    "delete_group": "Deleted group",
-    "make_admin": "Made an administrator:",
-    "make_api_token": "Made an API token:",
-    "revoke_api_token": "Ended an API token:",
-    "close_alert": "Closed",
-    "repair_store": "Repaired the",
-    "register_webhook": "Registered a webhook:",
-    "rotate_webhook": "Changed the secret of a webhook:",
-    "delete_webhook": "Deleted a webhook:",
-    "mark_final": "Marked as final",
-    "take_final_off": "Took the final mark off",
-    "replace_rows": "Replaced rows of",
-    "confirm_bulk_action": "Confirmed a bulk action:",
-    "abort_bulk_action": "Aborted a bulk action:",
-    "adopt": "Adopted a provider job for",
-    "download_bulk_action": "Downloaded the items of a bulk action:",
-    "finish_bulk_action": "Finished a bulk action:",
-} | {verb.value: verb.label for verb in Verb}
-
-
-def audit_action(action: str) -> str:
-    """What an entry says that was done; an action that is not in the table by its name."""
-    return AUDIT_ACTIONS.get(action, action.replace("_", " ").capitalize())
-
-
 #: Why a request brought nothing, by the class of `providers/errors.py` that an exchange keeps.
 ERROR_WORDS: Mapping[str, str] = {
     "NotSent": "nothing was sent",

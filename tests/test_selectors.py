@@ -10,6 +10,7 @@ from django.contrib.auth.models import AnonymousUser, User
 
 from batches import selectors
 from batches.engine import audit, running
+from batches.engine.audit import By
 from batches.models import AccountHealth, Batch, BatchItem, Job, JobState, Membership, ProviderAccount, Workspace
 from batches.selectors import Counts
 from batches.wording import BatchState
@@ -201,9 +202,7 @@ def test_who_started_a_batch_is_its_user_or_whom_the_audit_log_names(workspace: 
         "start_batch",
         subject=f"batch {by_command.public_id}",
         workspace=workspace,
-        actor=None,
-        actor_words="root (command line)",
-        from_where="command line",
+        by=By(None, "root (command line)", "command line"),
         now=NOW,
     )
     started = selectors.starters([by_user, by_command, by_nobody])

@@ -14,18 +14,16 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from batches import selectors
 from batches.engine import webhook_health, webhook_setup
-from batches.engine.audit import By
-from batches.models import ProviderAccount
-from batches.views.access import typed
+from batches.models import ACCOUNT_SECRETS, ProviderAccount
+from batches.views.access import by, typed
 
 TEMPLATE = "admin/batches/provideraccount/webhooks.html"
 
 
 def page(admin: Any, request: HttpRequest, account_id: int) -> HttpResponse:
     """GET shows it, and with `?list` asks the provider for its list; POST does what `action` says."""
-    account = ProviderAccount.objects.defer(*selectors.ACCOUNT_SECRETS).filter(pk=account_id).first()
+    account = ProviderAccount.objects.defer(*ACCOUNT_SECRETS).filter(pk=account_id).first()
     if account is None or not admin.has_view_permission(request, account):
         raise Http404("No such account.")
     if not admin.has_change_permission(request, account):
@@ -40,17 +38,16 @@ def page(admin: Any, request: HttpRequest, account_id: int) -> HttpResponse:
 
 
 def _done(request: HttpRequest, account: ProviderAccount) -> str:
-    by = By(request.user, request.user.get_username(), request.META.get("REMOTE_ADDR", ""))
     reason, now = typed(request.POST.get("reason")), timezone.now()
     action = request.POST.get("action")
     if action == "register":
         url = typed(request.POST.get("url"))
-        return webhook_setup.register(account.pk, url, by=by, reason=reason, now=now)
+        return webhook_setup.register(account.pk, url, by=by(request), reason=reason, now=now)
     if action == "rotate":
-        return webhook_setup.rotate(account.pk, by=by, reason=reason, now=now)
+        return webhook_setup.rotate(account.pk, by=by(request), reason=reason, now=now)
     if action == "delete":
         endpoint_id = typed(request.POST.get("endpoint"))
-        return webhook_setup.delete(account.pk, endpoint_id, by=by, reason=reason, now=now)
+        return webhook_setup.delete(account.pk, endpoint_id, by=by(request), reason=reason, now=now)
     raise webhook_setup.Refused("Choose what to do: register, rotate or delete.")
 
 

@@ -19,7 +19,7 @@ from batches import selectors, sentences, wording
 from batches.admin import account_webhooks
 from batches.admin.kinds import Kept
 from batches.engine import deadlines, health, webhook_health
-from batches.models import HoldReason, LearnedDeadline, ProviderAccount
+from batches.models import ACCOUNT_SECRETS, HoldReason, LearnedDeadline, ProviderAccount
 from batches.views.access import record
 
 RESUME = "batches_provideraccount_resume"
@@ -45,11 +45,11 @@ class AccountForm(forms.ModelForm):
     class Meta:
         model = ProviderAccount
         # What the form shows is what `ProviderAccountAdmin.fieldsets` names, so a new column does not appear by itself.
-        exclude = selectors.ACCOUNT_SECRETS  # noqa: DJ006 - see above
+        exclude = ACCOUNT_SECRETS  # noqa: DJ006 - see above
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        for name in selectors.ACCOUNT_SECRETS:
+        for name in ACCOUNT_SECRETS:
             cleaned[name] = (cleaned.get(name) or "").strip()
             if any(not 33 <= ord(character) <= 126 for character in cleaned[name]):
                 self.add_error(name, "It holds a space, a line break or a character that no header may carry.")
@@ -153,7 +153,7 @@ class ProviderAccountAdmin(Kept):
         )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ProviderAccount]:
-        return super().get_queryset(request).defer(*selectors.ACCOUNT_SECRETS)
+        return super().get_queryset(request).defer(*ACCOUNT_SECRETS)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         if obj is None:
@@ -163,7 +163,7 @@ class ProviderAccountAdmin(Kept):
         return (*self.readonly_fields, *fixed)
 
     def save_model(self, request: HttpRequest, obj: ProviderAccount, form: Any, change: bool) -> None:
-        for name in selectors.ACCOUNT_SECRETS:
+        for name in ACCOUNT_SECRETS:
             if form.cleaned_data[name]:
                 setattr(obj, name, form.cleaned_data[name])
                 obj.webhook_rotated_at = None  # set by hand: no sweep takes the previous one away
@@ -188,7 +188,7 @@ class ProviderAccountAdmin(Kept):
             raise PermissionDenied("Resuming an account needs the right to change it.")
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        self.resume(request, ProviderAccount.objects.defer(*selectors.ACCOUNT_SECRETS).filter(pk=pk))
+        self.resume(request, ProviderAccount.objects.defer(*ACCOUNT_SECRETS).filter(pk=pk))
         return redirect("admin:batches_provideraccount_change", pk)
 
     @admin.action(description="Hold: send nothing new", permissions=["change"])

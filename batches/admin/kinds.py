@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from batches import selectors
+from batches.models import ACCOUNT_SECRETS
 
 
 class Evidence(admin.ModelAdmin):
@@ -42,7 +42,7 @@ class Evidence(admin.ModelAdmin):
         rows = super().get_queryset(request).defer(*(self.hidden if self.unread is None else self.unread))
         if "account" not in {field.name for field in self.model._meta.fields}:
             return rows
-        return rows.select_related("account").defer(*(f"account__{name}" for name in selectors.ACCOUNT_SECRETS))
+        return rows.select_related("account").defer(*(f"account__{name}" for name in ACCOUNT_SECRETS))
 
 
 class Kept(admin.ModelAdmin):

@@ -10,23 +10,24 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, BinaryIO, cast
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from django.db import IntegrityError, transaction
 
 from batches import queue, wording
 from batches.conf import ENGINE
-from batches.engine import audit, collection, deadlines, exchanges, polling, transitions, wakeups
+from batches.engine import audit, deadlines, exchanges, giving_way, polling, proofs, transitions, wakeups
 from batches.engine.contention import again_after_deadlock
 from batches.engine.exchanges import Evidence
 from batches.engine.orders import Order, Result
 from batches.engine.pdfcheck import PdfChecker
+from batches.engine.proofs import Proof
 from batches.engine.transitions import Move
 from batches.engine.wakeups import Event
 from batches.models import (
     FAILED_STATES,
-    NOTHING_THERE,
+    MAYBE_THERE,
     ItemResult,
     Job,
     JobState,
@@ -38,22 +39,10 @@ from batches.models import (
 )
 from batches.providers import errors
 from batches.providers.base import ExchangeFacts, JobPhase, JobStatus, Provider
-from batches.storage import ArtifactStore, StoreError
+from batches.storage import ArtifactStore
 
 ID_LENGTH_MOST = 200
 _ID = re.compile(r"[^\s/\\?#%\x00-\x1f\x7f]+")
-#: A clock of the provider may be so much ahead of ours, or behind.
-CLOCK_SKEW = timedelta(minutes=5)
-#: A business id shorter than this stands in any document.
-TELLING_LENGTH = 4
-
-
-@dataclass(frozen=True)
-class Proof:
-    """One thing that was looked at. `holds`: it speaks for the document; False, against it; None, it cannot be told."""
-
-    words: str
-    holds: bool | None
 
 
 @dataclass(frozen=True)
@@ -145,14 +134,14 @@ def inspect(
             refusal = "This account has no job with that id. Look whether it belongs to another account."
         else:
             refusal = f"The provider could not be asked, and nothing was changed: {error.words}"
-        return Inspection(found, target.pk, exchanges=_of(error), refusal=refusal)
+        return Inspection(found, target.pk, exchanges=proofs.exchange_of(error), refusal=refusal)
     inspection = Inspection(found, target.pk, status, exchanges=(status.exchange,))
     to_state = _to_state(status)
     if (JobState(job.state), to_state) not in transitions.EDGES:
         words = f"It is not finished there (“{status.status_word}”). Adopt it when it is; until then nothing is lost."
         return replace(inspection, refusal=words)
-    proofs, seen = _proofs(job, target, status, provider, store, checker, now=now)
-    return replace(inspection, proofs=proofs, exchanges=(status.exchange, *seen))
+    proven, seen = proofs.of(job, target, status, provider, store, checker, now=now)
+    return replace(inspection, proofs=proven, exchanges=(status.exchange, *seen))
 
 
 def adopt(
@@ -210,9 +199,7 @@ def _adopt_together(taking: Taking, seen: Inspection, order: Order, *, now: date
         "adopt",
         subject=f"document {document.public_id}",
         workspace=document.workspace,
-        actor=order.by.actor,
-        actor_words=order.by.words,
-        from_where=order.by.from_where,
+        by=order.by,
         now=now,
         reason=order.reason,
         facts={
@@ -231,7 +218,8 @@ def take_up(taking: Taking, *, now: datetime) -> str:
 
     Within the caller's transaction. Raises `IntegrityError` where another submission of the account has the id.
     """
-    job = Job.objects.select_for_update(no_key=True).get(pk=taking.job_id)
+    jobs = Job.objects.select_related("version__document").defer("version__input_inline")
+    job = jobs.select_for_update(no_key=True, of=("self",)).get(pk=taking.job_id)
     rows = Submission.objects.defer("body_inline").filter(job=job)
     target = rows.get(pk=taking.submission_id)
     status, to_state = taking.status, _to_state(taking.status)
@@ -247,20 +235,18 @@ def take_up(taking: Taking, *, now: datetime) -> str:
         "fetch_count": 0,
         "provider_status": status.status_word[:100],
         "provider_status_at": now,
-        "fencing_token": job.fencing_token + 1,
-        "lease_owner": None,
-        "lease_until": None,
+        **transitions.taken_over(job.fencing_token),
     }
     state = JobState(job.state)
     others = rows.filter(outcome=SubmissionOutcome.OPEN).exclude(pk=target.pk)
-    lost = others.filter(in_doubt=True, provider_job_id=None).first()
+    lost = others.filter(MAYBE_THERE).first()
     if lost is not None and to_state is not JobState.RENDERED:
         return f"Submission {lost.sequence} of it may have been accepted as well, so nothing was changed."
     move = Move(
         job.pk, job.fencing_token, state, to_state, taking.reason, taking.words, actor=taking.actor, fields=fields
     )
-    others.filter(NOTHING_THERE).update(outcome=SubmissionOutcome.REFUSED, closed_at=now)
-    others.update(outcome=SubmissionOutcome.SUPERSEDED, closed_at=now)
+    business_id = job.version.document.business_id
+    giving_way.close_others(target, business_id=business_id, why="is the one that is taken", now=now)
     Submission.objects.filter(pk=target.pk).update(**_taken(target, status, now=now))
     transitions.move(move, now=now)
     _settle_events(job.account_id, status.provider_job_id, now=now)
@@ -313,7 +299,7 @@ def _owned(job: Job, provider_job_id: str) -> str:
 
 def _target(job: Job) -> Submission | None:
     """The submission that may have been accepted without our knowing its id: the open one first, then the newest."""
-    rows = Submission.objects.defer("body_inline").filter(job=job, provider_job_id=None, in_doubt=True)
+    rows = Submission.objects.defer("body_inline").filter(MAYBE_THERE, job=job)
     is_open = rows.filter(outcome=SubmissionOutcome.OPEN).first()
     return is_open or rows.order_by("-sequence").first()
 
@@ -321,78 +307,6 @@ def _target(job: Job) -> Submission | None:
 def _to_state(status: JobStatus) -> JobState:
     is_done = status.phase is JobPhase.SUCCEEDED and status.result is not None
     return JobState.RENDERED if is_done else JobState.ACCEPTED
-
-
-def _proofs(
-    job: Job,
-    target: Submission,
-    status: JobStatus,
-    provider: Provider,
-    store: ArtifactStore,
-    checker: PdfChecker,
-    *,
-    now: datetime,
-) -> tuple[tuple[Proof, ...], tuple[ExchangeFacts, ...]]:
-    proofs = [Proof(f"The job exists at this account, and is “{status.status_word}”.", True)]
-    proofs.append(_made_in_time(target, status))
-    name = status.result.filename if status.result else ""
-    if name and job.version.filename:
-        is_same = name == job.version.filename
-        words = "is the one that we sent" if is_same else "is not the one that we sent"
-        proofs.append(Proof(f"The file's name at the provider {words}.", is_same))
-    pdf, seen = _looked_into(job, status, provider, store, checker, now=now)
-    unproven = Proof("No reference of ours is named, so that it was made of this very input cannot be told.", None)
-    return (*proofs, *pdf, unproven), seen
-
-
-def _made_in_time(target: Submission, status: JobStatus) -> Proof:
-    if status.created_at is None:
-        return Proof("The provider does not say when it was made.", None)
-    begins = target.first_sent_at - CLOCK_SKEW
-    ends = target.last_sent_at + timedelta(seconds=ENGINE.read_timeout) + CLOCK_SKEW
-    at = f"{status.created_at:%Y-%m-%d %H:%M:%S} UTC"
-    if begins <= status.created_at <= ends:
-        return Proof(f"It was made at {at}, while we were sending this document.", True)
-    return Proof(f"It was made at {at}, when we were not sending this document.", False)
-
-
-def _looked_into(
-    job: Job, status: JobStatus, provider: Provider, store: ArtifactStore, checker: PdfChecker, *, now: datetime
-) -> tuple[list[Proof], tuple[ExchangeFacts, ...]]:
-    """What its PDF shows. It is fetched, looked at and thrown away; collecting fetches it again."""
-    if status.phase is not JobPhase.SUCCEEDED or status.result is None:
-        return [Proof("It is not finished, so there is no PDF yet to look into.", None)], ()
-    business_id = job.version.document.business_id
-    find = business_id if len(business_id) >= TELLING_LENGTH else ""
-    try:
-        with store.staging() as path:
-            with path.open("wb") as file:
-                sink = collection.HashingSink(file)
-                downloaded = provider.download(
-                    status.result, cast(BinaryIO, sink), max_bytes=ENGINE.download_bytes_most, now=now
-                )
-            problem, pages = collection.verify(path, sink.head, sink.tail, downloaded, checker)
-            is_found = checker.check(path, find=find).found if find and not problem else None
-    except errors.ProviderError as error:
-        return [Proof(f"Its PDF could not be fetched to look into it: {error.words}", None)], _of(error)
-    except StoreError as error:
-        return [Proof(f"There is no room to look into its PDF: {error.words}", None)], ()
-    seen = (downloaded.exchange,)
-    if problem:
-        return [Proof(f"What it delivers is no usable PDF. {problem}", False)], seen
-    shown = f"a whole PDF of {pages} page{'' if pages == 1 else 's'}, {wording.size(downloaded.byte_count)}"
-    proofs = [Proof(f"It delivers {shown}.", True)]
-    if is_found is None:
-        proofs.append(Proof(f"The id {business_id} is too short to tell its text from another's.", None))
-    elif is_found:
-        proofs.append(Proof(f"The PDF's text shows {business_id}.", True))
-    else:
-        proofs.append(Proof(f"The PDF's text does not show {business_id}: it may be another document's.", False))
-    return proofs, seen
-
-
-def _of(error: errors.ProviderError) -> tuple[ExchangeFacts, ...]:
-    return (error.exchange,) if error.exchange else ()
 
 
 def _keep_exchanges(job_id: int, seen: Inspection) -> None:

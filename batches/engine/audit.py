@@ -28,22 +28,20 @@ def record(
     *,
     subject: str,
     workspace: Workspace | None,
-    actor: Any,
-    actor_words: str,
-    from_where: str,
+    by: By,
     now: datetime,
     reason: str = "",
     facts: Mapping[str, Any] | None = None,
 ) -> AuditEntry:
-    """Append one entry. `actor` is the signed-in user or None; `facts` never hold content or secrets."""
+    """Append one entry. `facts` never hold content or secrets."""
     return AuditEntry.objects.create(
         workspace=workspace,
         at=now,
-        actor=actor,
-        actor_words=actor_words[:150],
+        actor=by.actor,
+        actor_words=by.words[:150],
         action=action,
         subject=subject[:200],
         reason=reason,
-        from_where=from_where[:100],
+        from_where=by.from_where[:100],
         facts=dict(facts or {}),
     )

@@ -79,6 +79,12 @@ def due(*, now: datetime) -> list[int]:
     return list(_free(now).order_by("confirmed_at", "pk").values_list("pk", flat=True))
 
 
+def release_life(life: str) -> int:
+    """Give back the actions that workers of a cluster had which is proven dead (`batches/lives.py`); how many."""
+    held = BulkAction.objects.filter(lease_until__isnull=False, lease_owner__contains=f":{life}:")
+    return held.update(lease_owner=None, lease_until=None)
+
+
 def _free(now: datetime) -> QuerySet[BulkAction]:
     open_ones = BulkAction.objects.filter(confirmed_at__isnull=False, finished_at__isnull=True)
     return open_ones.filter(Q(lease_until=None) | Q(lease_until__lt=now))
@@ -91,18 +97,23 @@ def _take(action_id: int, owner: str, *, now: datetime) -> bool:
 def _group(action_id: int, owner: str, clock: Clock) -> int | None:
     """Do the next group; how many items it settled, None when nothing is left for this worker.
 
-    Where the group fails as a whole, its items are done one by one, and the one at fault is marked.
+    Where the group fails as a whole, its items are done one by one, and the one at fault is marked. A verb that asks
+    the provider has one item in a group, so that is the one.
     """
+    asks = BulkAction.objects.filter(pk=action_id, verb__in=applying.ASKING).exists()
     try:
-        if BulkAction.objects.filter(pk=action_id, verb__in=applying.ASKING).exists():
+        if asks:
             return _ask(action_id, owner, clock)
         return _settle(action_id, owner, now=clock.now(), most=applying.ITEMS_AT_ONCE)
     except _NotOurs:
         return None
     except mishaps.DATABASE_AWAY:
         raise
-    except Exception:
+    except Exception:  # whatever it is, it may be one item's, and the others are not to wait for it
         log.exception("a group of bulk action %s failed; its items are done one by one", action_id)
+    if asks:
+        _mark_fault(action_id, owner, now=clock.now())
+        return 1
     return _one_by_one(action_id, owner, clock)
 
 
@@ -118,7 +129,7 @@ def _one_by_one(action_id: int, owner: str, clock: Clock) -> int | None:
             return None
         except mishaps.DATABASE_AWAY:
             raise
-        except Exception:
+        except Exception:  # whatever it is, it is this item's: it is marked, or it would stop all behind it
             log.exception("an item of bulk action %s failed; it is marked and the others go on", action_id)
             _mark_fault(action_id, owner, now=clock.now())
     return applying.ITEMS_AT_ONCE
@@ -129,12 +140,8 @@ def _settle(action_id: int, owner: str, *, now: datetime, most: int) -> int | No
     """Apply the verb to the next items and write down what became of them, in one transaction; None: that was all."""
     with transaction.atomic():
         action = _ours(action_id, owner, now=now)
-        waiting = _next(action, most)
+        waiting = _next_or_end(action, most, now=now)
         if not waiting:
-            _finish(action, now=now)
-            return None
-        if why := _why_no_more(action):
-            bulk_actions.end(action, why, by=audit.ENGINE, now=now)
             return None
         # Regenerating and attaching happen under the workspace, so no item gets another version while it is held.
         Workspace.objects.select_for_update(no_key=True).get(pk=action.workspace_id)
@@ -172,12 +179,8 @@ def _turn(action_id: int, owner: str, *, now: datetime) -> tuple[BulkActionItem,
     """
     with transaction.atomic():
         action = _ours(action_id, owner, now=now, lease=ASKING_LEASE)
-        waiting = _next(action, 1)
+        waiting = _next_or_end(action, 1, now=now)
         if not waiting:
-            _finish(action, now=now)
-            return None
-        if why := _why_no_more(action):
-            bulk_actions.end(action, why, by=audit.ENGINE, now=now)
             return None
         row = waiting[0]
         is_replaced = not BulkActionItem.objects.filter(pk=row.pk, version=F("item__version")).exists()
@@ -192,6 +195,17 @@ def _write_down(action_id: int, owner: str, row: BulkActionItem, result: Result,
             return 0  # put off
         _write([row], {row.pk: result}, now=now)
         return 1
+
+
+def _next_or_end(action: BulkAction, most: int, *, now: datetime) -> list[BulkActionItem]:
+    """The items whose turn it is. None: the action is done, or may not go on, and that is written."""
+    waiting = _next(action, most)
+    if not waiting:
+        _finish(action, now=now)
+    elif why := _why_no_more(action):
+        bulk_actions.end(action, why, by=audit.ENGINE, now=now)
+        return []
+    return waiting
 
 
 def _why_no_more(action: BulkAction) -> str:

@@ -102,6 +102,31 @@ class Claim:
         return replace(self, state=state, **changes)
 
 
+#: What is read of each job that was leased, in one statement.
+_CLAIMED_COLUMNS = (
+    "pk",
+    "fencing_token",
+    "state",
+    "account_id",
+    "version__document__workspace_id",
+    "version__document__workspace__slug",
+    "version__document_id",
+    "version__document__business_id",
+    "version_id",
+    "version__number",
+    "due_at",
+    "deadline_at",
+    "state_changed_at",
+    "poll_count",
+    "fetch_count",
+    "version__input_bytes",
+    "lead_batch_id",
+    "provider_status_at",
+    "version__artifact__storage_key",
+    "version__artifact__missing_at",
+)
+
+
 @again_after_deadlock
 def claim_due(
     account: ProviderAccount,
@@ -129,29 +154,7 @@ def claim_due(
             return []
         # Rows, not models: a pump claims hundreds of jobs a second.
         jobs: list[Any] = list(
-            Job.objects.filter(id__in=ids, lease_owner=owner).values_list(
-                "pk",
-                "fencing_token",
-                "state",
-                "account_id",
-                "version__document__workspace_id",
-                "version__document__workspace__slug",
-                "version__document_id",
-                "version__document__business_id",
-                "version_id",
-                "version__number",
-                "due_at",
-                "deadline_at",
-                "state_changed_at",
-                "poll_count",
-                "fetch_count",
-                "version__input_bytes",
-                "lead_batch_id",
-                "provider_status_at",
-                "version__artifact__storage_key",
-                "version__artifact__missing_at",
-                named=True,
-            )
+            Job.objects.filter(id__in=ids, lease_owner=owner).values_list(*_CLAIMED_COLUMNS, named=True)
         )
         submissions, sequences, refused = _submissions([job.pk for job in jobs])
         counts = (sizes or BatchSizes()).of(jobs)

@@ -78,7 +78,7 @@ class Ours:
     @property
     def doubtful(self) -> list[Submission]:
         """Those that may have been accepted without our knowing an id."""
-        return [row for row in self.submissions if row.in_doubt and row.provider_job_id is None]
+        return [row for row in self.submissions if row.is_maybe_there]
 
     @property
     def named(self) -> list[Submission]:
@@ -156,7 +156,7 @@ def _windows(submissions: Sequence[Submission], *, now: datetime) -> Iterator[Se
 
 def _events(job: Job, submissions: Sequence[Submission], *, now: datetime) -> tuple[list[Candidate], list[Sentence]]:
     """Webhook events of the account about provider jobs that nobody knows, from the first send on."""
-    doubtful = [row for row in submissions if row.in_doubt and row.provider_job_id is None]
+    doubtful = [row for row in submissions if row.is_maybe_there]
     if not doubtful:
         return [], []
     begins = min(row.first_sent_at for row in doubtful)

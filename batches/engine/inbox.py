@@ -15,7 +15,7 @@ from batches import queue
 from batches.engine import credit, mishaps, wakeups
 from batches.engine.accounts import provider_config
 from batches.engine.wakeups import Event
-from batches.models import ProviderAccount, Submission, UnreadableSecret, WebhookEvent, WebhookOutcome
+from batches.models import ACCOUNT_SECRETS, ProviderAccount, Submission, UnreadableSecret, WebhookEvent, WebhookOutcome
 from batches.providers import make_provider, redaction
 from batches.providers.base import Capabilities, ProviderConfig, ProviderEvent, SignatureRefused
 from batches.providers.errors import ProviderError
@@ -25,7 +25,6 @@ BODY_BYTES_MOST = 256 * 1024
 KEPT_HEADERS = ("content-type", "user-agent")
 #: How long an unmatched event is read again for another job's id in it. Polling has long found the job by then.
 OTHERS_FOR = timedelta(days=1)
-SECRETS = ("api_key", "webhook_secret", "webhook_secret_previous")
 
 
 class Refused(Exception):
@@ -142,26 +141,31 @@ def match_others(*, now: datetime, most: int) -> int:
     """
     since = now - OTHERS_FOR
     young = WebhookEvent.objects.filter(outcome=WebhookOutcome.UNMATCHED, received_at__gt=since)
-    rows = young.select_related("account").defer(*(f"account__{name}" for name in SECRETS)).order_by("-pk")[:most]
+    without_secrets = young.select_related("account").defer(*(f"account__{name}" for name in ACCOUNT_SECRETS))
+    rows = list(without_secrets.order_by("-pk")[:most])
+    named: dict[int, list[str]] = {}
+    for row in rows:
+        with mishaps.contained(f"reading webhook event {row.pk} again"):
+            named[row.pk] = _ids_in(row)
+    of_all = {each for ids in named.values() for each in ids}
+    submissions = Submission.objects.filter(account__in={row.account_id for row in rows}, provider_job_id__in=of_all)
+    known = set(submissions.values_list("account_id", "provider_job_id"))
     changed = 0
     for row in rows:
-        with mishaps.contained(f"matching webhook event {row.pk}"):
-            changed += _match_other(row, now=now)
+        meant = next((each for each in named.get(row.pk, ()) if (row.account_id, each) in known), "")
+        if meant and meant != row.provider_job_id:  # few are: an event usually names its job first
+            with mishaps.contained(f"matching webhook event {row.pk}"):
+                WebhookEvent.objects.filter(pk=row.pk, outcome=WebhookOutcome.UNMATCHED).update(provider_job_id=meant)
+                wakeups.settle([Event(row.pk, row.account_id, meant, False)], now=now)
+                changed += 1
     return changed
 
 
-def _match_other(row: WebhookEvent, *, now: datetime) -> int:
-    config = ProviderConfig(row.account.slug, row.account.base_url, api_key="")
-    provider = make_provider(row.account.kind, config)
+def _ids_in(row: WebhookEvent) -> list[str]:
+    """Every value in its body that may be a provider job's id, the likeliest first."""
+    provider = make_provider(row.account.kind, ProviderConfig(row.account.slug, row.account.base_url, api_key=""))
     try:
         events = provider.parse_webhook(bytes(row.body))
     finally:
         provider.close()
-    ids = [each for event in events for each in (event.provider_job_id, *event.other_ids)]
-    known = Submission.objects.filter(account_id=row.account_id, provider_job_id__in=ids)
-    meant = known.values_list("provider_job_id", flat=True).first() or ""
-    if not meant or meant == row.provider_job_id:
-        return 0
-    WebhookEvent.objects.filter(pk=row.pk, outcome=WebhookOutcome.UNMATCHED).update(provider_job_id=meant)
-    wakeups.settle([Event(row.pk, row.account_id, meant, False)], now=now)
-    return 1
+    return [each for event in events for each in (event.provider_job_id, *event.other_ids)]

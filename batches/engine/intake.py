@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, BinaryIO, cast
 
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, OuterRef
 
 from batches import manifests, queue
 from batches.conf import ENGINE
-from batches.engine import audit, bulk, keys, stopping, transitions, turns, waiting
+from batches.engine import audit, bulk, existing, keys, reviving, stopping, transitions, turns, waiting
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.engine.errors import IntakeRefused
-from batches.manifests import Action, ExistingDocument, ExistingVersion, Manifest, ManifestSource, OnConflict, Plan
+from batches.manifests import Action, Manifest, ManifestSource, OnConflict, Plan
 from batches.models import (
     ACTIVE_STATES,
-    NOTHING_THERE,
     Batch,
     BatchItem,
     Document,
@@ -34,7 +33,6 @@ from batches.models import (
     JobState,
     ProviderAccount,
     Submission,
-    SubmissionOutcome,
     Workspace,
 )
 from batches.storage import ArtifactStore, input_key, manifest_key
@@ -43,8 +41,6 @@ from batches.storage import ArtifactStore, input_key, manifest_key
 CHUNK = 500
 #: Column names that a batch keeps for its failed list; JSON rows may each have their own.
 COLUMNS_MOST = 1000
-#: Submissions that prove nothing: they were closed, and the provider has nothing of them.
-REFUSED_FOR_GOOD = NOTHING_THERE & Q(outcome=SubmissionOutcome.REFUSED)
 RACED = "Another batch with some of the same documents was started at this moment. Check the file again."
 
 
@@ -72,56 +68,9 @@ class Check:
 def check(source: ManifestSource, *, workspace: Workspace, account: ProviderAccount, on_conflict: str) -> Check:
     """Read a manifest whole and compare it with what the workspace has. Raises `manifests.ManifestRefused`."""
     manifest = manifests.read(source)
-    existing = existing_documents(workspace, account, [row.business_id for row in manifest.rows])
-    plan = manifests.plan(manifest, existing, OnConflict(on_conflict), account_slug=account.slug)
+    known = existing.documents(workspace, account, [row.business_id for row in manifest.rows])
+    plan = manifests.plan(manifest, known, OnConflict(on_conflict), account_slug=account.slug)
     return Check(manifest, plan, workspace, account, waiting.notices(workspace, plan))
-
-
-def existing_documents(
-    workspace: Workspace, account: ProviderAccount, business_ids: Sequence[str]
-) -> dict[str, ExistingDocument]:
-    """What the workspace already has under these ids."""
-    found: dict[str, ExistingDocument] = {}
-    for chunk in _chunks(business_ids):
-        rows = (
-            DocumentVersion.objects.filter(document__workspace=workspace, document__business_id__in=chunk)
-            .annotate(
-                ever_sent=Exists(
-                    Submission.objects.filter(job__version=OuterRef("pk")).exclude(
-                        REFUSED_FOR_GOOD, job__state=JobState.CANCELLED
-                    )
-                ),
-                current_number=F("document__current_version__number"),
-                is_final=F("document__is_final"),
-                state=F("job__state"),
-                account_slug=F("job__account__slug"),
-                file_deleted_at=F("artifact__local_deleted_at"),
-            )
-            .values_list(
-                "document__business_id",
-                "number",
-                "input_sha256",
-                "ever_sent",
-                "current_number",
-                "is_final",
-                "state",
-                "account_slug",
-                "file_deleted_at",
-            )
-        )
-        for business_id, number, input_sha256, ever_sent, current, is_final, state, slug, deleted_at in rows:
-            version = ExistingVersion(
-                number=number,
-                input_sha256=input_sha256,
-                state=state,
-                ever_sent=ever_sent,
-                file_deleted=deleted_at is not None,
-                other_account_slug=slug if slug != account.slug else None,
-            )
-            before = found.get(business_id)
-            versions = (*before.versions, version) if before else (version,)
-            found[business_id] = ExistingDocument(business_id, current, versions, is_final)
-    return found
 
 
 def start(
@@ -173,8 +122,8 @@ def _to_confirm(checked: Check) -> set[str]:
 def _planned_again(checked: Check) -> Check:
     """The same manifest against what the workspace has by now."""
     business_ids = [row.business_id for row in checked.manifest.rows]
-    existing = existing_documents(checked.workspace, checked.account, business_ids)
-    plan = manifests.plan(checked.manifest, existing, checked.plan.on_conflict, account_slug=checked.account.slug)
+    known = existing.documents(checked.workspace, checked.account, business_ids)
+    plan = manifests.plan(checked.manifest, known, checked.plan.on_conflict, account_slug=checked.account.slug)
     return replace(checked, plan=plan)
 
 
@@ -233,7 +182,7 @@ def _write(batch: Batch, checked: Check, starter: By, *, now: datetime) -> None:
     # Two batches that name the same new documents in different order would wait for each other (PostgreSQL).
     Workspace.objects.select_for_update(no_key=True).get(pk=batch.workspace_id)
     batch.save(force_insert=True)
-    for chunk in _chunks(checked.plan.rows):
+    for chunk in bulk.chunks(checked.plan.rows, CHUNK):
         _make_documents(batch, [planned for planned in chunk if planned.action is Action.NEW], now=now)
         documents = _documents(batch.workspace, [planned.row.business_id for planned in chunk])
         _refuse_final(batch.workspace, [planned for planned in chunk if planned.action is Action.CHANGED])
@@ -263,9 +212,7 @@ def _write(batch: Batch, checked: Check, starter: By, *, now: datetime) -> None:
         "start_batch",
         subject=f"batch {batch.public_id}",
         workspace=batch.workspace,
-        actor=starter.actor,
-        actor_words=starter.words,
-        from_where=starter.from_where,
+        by=starter,
         now=now,
         facts={"name": batch.name, "manifest_sha256": batch.manifest_sha256, **checked.plan.summary()},
     )
@@ -375,22 +322,10 @@ def _revive(
 ) -> None:
     """Versions that were cancelled before they were ever sent are sent now, at this batch's account."""
     version_ids = [versions[documents[planned.row.business_id], planned.version_number] for planned in planned_rows]
-    may_exist = Submission.objects.filter(job=OuterRef("pk")).exclude(REFUSED_FOR_GOOD)
+    may_exist = Submission.objects.filter(job=OuterRef("pk")).exclude(existing.REFUSED_FOR_GOOD)
     cancelled = Job.objects.filter(~Exists(may_exist), version_id__in=version_ids, state=JobState.CANCELLED)
-    transitions.move_many(
-        [
-            transitions.Move(
-                job_id=job.pk,
-                token=job.fencing_token,
-                from_state=JobState.CANCELLED,
-                to_state=JobState.PENDING,
-                reason="revived_by_upload",
-                fields={"due_at": now, "account": batch.account_id, "lead_batch": batch.pk},
-            )
-            for job in cancelled
-        ],
-        now=now,
-    )
+    moves = [reviving.back(job, batch, reason="revived_by_upload", now=now) for job in cancelled]
+    transitions.move_many(moves, now=now)
 
 
 def _take_the_lead(
@@ -401,8 +336,3 @@ def _take_the_lead(
     if version_ids:
         waiting = Job.objects.filter(version_id__in=version_ids, state__in=ACTIVE_STATES)
         turns.choose_leads(waiting.exclude(turns.led_by_a_running_batch()))
-
-
-def _chunks(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for begin in range(0, len(items), CHUNK):
-        yield items[begin : begin + CHUNK]

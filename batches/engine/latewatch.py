@@ -11,7 +11,7 @@ one loses nothing. What is found goes through `transitions` with the state and t
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,7 +20,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from batches.conf import ENGINE
-from batches.engine import alerts, breaker, exchanges, pacing, polling, transitions
+from batches.engine import alerts, breaker, exchanges, giving_way, pacing, polling, transitions
 from batches.engine.blocks import Blocks
 from batches.engine.changes import Change
 from batches.engine.contention import again_after_deadlock
@@ -239,7 +239,7 @@ def _failed_after_all(row: Submission, status: JobStatus, *, now: datetime) -> b
         "failure_words": words,
         "provider_status": status.status_word[:100],
         "provider_status_at": now,
-        "fencing_token": job.fencing_token + 1,
+        **transitions.taken_over(job.fencing_token),
     }
     move = Move(
         job.pk,
@@ -275,13 +275,14 @@ def _rescue(watch: Watch, job: Job, row: Submission, status: JobStatus, *, now: 
         _update(row, watch_at=None)
         transitions.record_ignored(job.pk, JobState(job.state), reason="not_rescued_again", words=words, now=now)
         return
+    said = giving_way.close_others(row, business_id=watch.business_id, why="was finished late and is fetched", now=now)
     move = Move(
         job.pk,
         job.fencing_token,
         JobState(job.state),
         JobState.RENDERED,
         reason="finished_late",
-        words=" ".join([words, *_give_way(watch, job, row, now=now)]),
+        words=" ".join([words, *said]),
         fields={
             "due_at": now,
             "fetch_count": 0,
@@ -289,39 +290,12 @@ def _rescue(watch: Watch, job: Job, row: Submission, status: JobStatus, *, now: 
             "poll_count": 0,  # counted anew, as the reads of this round
             "provider_status": status.status_word[:100],
             "provider_status_at": now,
-            # Whoever was about to send it again holds a token that is no longer good.
-            "fencing_token": job.fencing_token + 1,
-            "lease_owner": None,
-            "lease_until": None,
+            **transitions.taken_over(job.fencing_token),  # from whoever was about to send it again
         },
     )
     transitions.move(move, now=now)
     reopened = {"outcome": SubmissionOutcome.OPEN, "closed_at": None, "failed_at": None, "failed_again_at": None}
     _update(row, rescue_count=row.rescue_count + 1, **reopened, **_found(status))
-
-
-def _give_way(watch: Watch, job: Job, row: Submission, *, now: datetime) -> Iterator[str]:
-    """Close what else is open, which keeps its id, its doubt and its own watch; says so of each.
-
-    What never arrived is refused. Of anything else that was given up nobody knows what became of it.
-    """
-    others = _others(row)
-    nothing_there = set(others.filter(NOTHING_THERE).values_list("pk", flat=True))
-    for other in others.defer("body_inline"):
-        never_arrived = other.pk in nothing_there
-        outcome = SubmissionOutcome.REFUSED if never_arrived else SubmissionOutcome.SUPERSEDED
-        _update(other, outcome=outcome, closed_at=now)
-        if never_arrived:
-            yield f"Submission {other.sequence} never arrived and is not sent any more."
-            continue
-        yield f"Submission {other.sequence} was given up; what became of it is not known."
-        if other.provider_job_id is None:  # nothing is left that could be read, and an alert of the job ends with it
-            alert = (
-                f"{watch.business_id}: submission {row.sequence} was finished late and is fetched. Submission "
-                f"{other.sequence} may have been accepted and billed too: its answer was lost. Look for it at the "
-                "provider."
-            )
-            alerts.open_for_job(job.pk, AlertKind.SURPLUS, alert, now=now)
 
 
 def _wait(watch: Watch, job: Job, row: Submission, *, now: datetime) -> None:

@@ -17,7 +17,7 @@ from django.db.models import Exists, F, Max, OuterRef
 
 from batches import manifests, queue
 from batches.conf import ENGINE
-from batches.engine import bulk, pacing, running, transitions, turns
+from batches.engine import bulk, pacing, reviving, running, transitions, turns
 from batches.engine.audit import By
 from batches.engine.orders import NewInput
 from batches.models import (
@@ -221,27 +221,19 @@ def _revive(wanted: Sequence[Wanted], earlier: Mapping[int, _Earlier], *, by: By
         for each in wanted
         if each.document.pk in earlier and earlier[each.document.pk].is_revived
     }
-    transitions.move_many(
-        [
-            transitions.Move(
-                job_id=job.pk,
-                token=job.fencing_token,
-                from_state=JobState.CANCELLED,
-                to_state=JobState.PENDING,
-                reason="revived_by_regenerate",
-                words=reason,
-                actor=by.words,
-                fields={
-                    "due_at": now,
-                    "account": revived[job.version_id].batch.account_id,
-                    "lead_batch": revived[job.version_id].batch.pk,
-                    "fencing_token": job.fencing_token + 1,
-                },
-            )
-            for job in Job.objects.filter(version__in=revived, state=JobState.CANCELLED).order_by("pk")
-        ],
-        now=now,
-    )
+    cancelled = Job.objects.filter(version__in=revived, state=JobState.CANCELLED).order_by("pk")
+    moves = [
+        reviving.back(
+            job,
+            revived[job.version_id].batch,
+            reason="revived_by_regenerate",
+            words=reason,
+            actor=by.words,
+            now=now,
+        )
+        for job in cancelled
+    ]
+    transitions.move_many(moves, now=now)
 
 
 def _move(wanted: Sequence[Wanted], made: Mapping[int, Made]) -> None:

@@ -95,10 +95,11 @@ def ring_if_needed() -> int:
 
 
 def take_over(life: str) -> None:
-    """Give back what the pumps of a dead cluster held, instead of waiting for their leases. Safe to repeat."""
-    jobs, held = claims.release_life(life), slots.release_life(life)
-    level = logging.INFO if jobs or held else logging.DEBUG  # none: it had stopped cleanly
-    log.log(level, "a cluster is dead; %d pump slots and %d jobs of it are given back", held, jobs)
+    """Give back what the workers of a dead cluster held, instead of waiting for their leases. Safe to repeat."""
+    jobs, held, actions = claims.release_life(life), slots.release_life(life), carrying.release_life(life)
+    level = logging.INFO if jobs or held or actions else logging.DEBUG  # none: it had stopped cleanly
+    words = "a cluster is dead; %d pump slots, %d jobs and %d bulk actions of it are given back"
+    log.log(level, words, held, jobs, actions)
 
 
 def sweep() -> None:
@@ -120,11 +121,11 @@ def check_store() -> None:
             log.info("%s: %s", check.__name__, report)
 
 
-def carry_out(*, stopping: Callable[[], bool]) -> None:
+def carry_out(*, stopping: Callable[[], bool], life: str = "") -> None:
     """One slice of the confirmed bulk actions; rings for the next one while something is left."""
     clock = SystemClock()
     clock.calibrate()
-    tally = carrying.carry_out(clock, owner=_owner(), stopping=stopping)
+    tally = carrying.carry_out(clock, owner=_owner(life), stopping=stopping)
     if tally.groups:
         log.info("bulk actions: %s", tally)
     if tally.is_work_left:

@@ -19,7 +19,19 @@ from django.db import IntegrityError, transaction
 
 from batches import queue, wording
 from batches.conf import ENGINE
-from batches.engine import adoption, alerts, asking, audit, evidence, exchanges, mishaps, standings, transitions, verbs
+from batches.engine import (
+    adoption,
+    alerts,
+    asking,
+    audit,
+    evidence,
+    exchanges,
+    giving_way,
+    mishaps,
+    standings,
+    transitions,
+    verbs,
+)
 from batches.engine.accounts import Providers
 from batches.engine.adoption import Taking
 from batches.engine.asking import Said
@@ -34,6 +46,7 @@ from batches.engine.transitions import Move
 from batches.engine.verbs import Answer
 from batches.models import (
     FAILED_STATES,
+    MAYBE_THERE,
     Artifact,
     BatchItem,
     FailureClass,
@@ -292,7 +305,7 @@ def _take(taking: Taking, *, now: datetime) -> str:
 def _close(ours: Ours, absent: set[int], order: Order, *, now: datetime) -> str:
     """Nothing of it was ever there: its submissions are refused, and it is failed, so that it may be sent anew."""
     job = Job.objects.select_for_update(no_key=True).get(pk=ours.job.pk)
-    rows = Submission.objects.filter(job=job, in_doubt=True, provider_job_id=None)
+    rows = Submission.objects.filter(MAYBE_THERE, job=job)
     current = set(rows.values_list("pk", "last_sent_at"))
     if job.state != JobState.UNKNOWN or current != {(row.pk, row.last_sent_at) for row in ours.doubtful}:
         return "It was changed meanwhile; look again."
@@ -300,9 +313,8 @@ def _close(ours: Ours, absent: set[int], order: Order, *, now: datetime) -> str:
         return ""
     words = "The provider's own look-up knows nothing of it: it never arrived, and was not billed. Retry sends it anew."
     failure = {"failure_class": FailureClass.TRANSIENT, "failure_code": "", "failure_words": words}
-    freed = {"fencing_token": job.fencing_token + 1, "lease_owner": None, "lease_until": None}
     edge = (JobState.UNKNOWN, JobState.FAILED)
-    fields = {**failure, **freed}
+    fields = {**failure, **transitions.taken_over(job.fencing_token)}
     move = Move(job.pk, job.fencing_token, *edge, "never_arrived", words, actor=order.by.words, fields=fields)
     transitions.move(move, now=now)
     rows.filter(outcome=SubmissionOutcome.OPEN).update(outcome=SubmissionOutcome.REFUSED, closed_at=now)
@@ -318,7 +330,7 @@ def _save(ours: Ours, stored: StoredPdf, order: Order, *, now: datetime) -> str:
     row = ours.named[-1]
     if Artifact.objects.filter(version=job.version_id).exists() or state not in FAILED_STATES:
         return "It was changed meanwhile; look again."
-    freed = {"fencing_token": job.fencing_token + 1, "lease_owner": None, "lease_until": None}
+    freed = transitions.taken_over(job.fencing_token)
     via = None
     if (state, JobState.SAVED) not in transitions.EDGES:
         via = Move(job.pk, job.fencing_token, state, JobState.RENDERED, "read_by_reconcile", actor=order.by.words)
@@ -326,8 +338,8 @@ def _save(ours: Ours, stored: StoredPdf, order: Order, *, now: datetime) -> str:
     actor = order.by.words
     move = Move(job.pk, job.fencing_token, *edge, "found_in_store", actor=actor, fields=freed, via=via)
     transitions.move(move, now=now)
-    others = Submission.objects.filter(job=job, outcome=SubmissionOutcome.OPEN).exclude(pk=row.pk)
-    others.update(outcome=SubmissionOutcome.SUPERSEDED, closed_at=now)
+    business_id = ours.item.version.document.business_id
+    giving_way.close_others(row, business_id=business_id, why="was found in our own store", now=now)
     Submission.objects.filter(pk=row.pk).update(outcome=SubmissionOutcome.DELIVERED, closed_at=now, watch_at=None)
     Artifact.objects.create(
         version=ours.item.version,
@@ -356,9 +368,7 @@ def _audit(ours: Ours, findings: Findings, order: Order, *, now: datetime) -> No
         "reconcile",
         subject=f"document {document.public_id}",
         workspace=document.workspace,
-        actor=order.by.actor,
-        actor_words=order.by.words,
-        from_where=order.by.from_where,
+        by=order.by,
         now=now,
         reason=order.reason,
         facts={

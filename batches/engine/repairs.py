@@ -16,13 +16,12 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Coalesce, Greatest
 
 from batches import queue
-from batches.engine import permits, transitions, turns
+from batches.engine import giving_way, permits, transitions, turns
 from batches.engine.contention import again_after_deadlock
 from batches.engine.orders import Order, Result
 from batches.engine.permits import Permit
 from batches.engine.transitions import Move
 from batches.models import (
-    NOTHING_THERE,
     BatchItem,
     ItemResult,
     Job,
@@ -31,8 +30,6 @@ from batches.models import (
     SubmissionOutcome,
     Verb,
 )
-
-_FREED = {"lease_owner": None, "lease_until": None}
 
 
 @again_after_deadlock
@@ -63,8 +60,9 @@ def fetch_again(item_ids: Sequence[int], *, order: Order, now: datetime) -> dict
     ended = [permit for permit in allowed if permit.job.state != JobState.RENDERED]
     _make_due(waiting, now=now)
     permits.note(Verb.FETCH_AGAIN, waiting, order=order, now=now, in_history=True)
+    names = {permit.job.pk: permit.item.document.business_id for permit in ended}
     for job in permits.jobs_of(ended).values():
-        _reopen_finished(job, now=now)
+        _reopen_finished(job, names[job.pk], now=now)
     moved = _move(
         ended,
         JobState.RENDERED,
@@ -117,7 +115,7 @@ def retry(item_ids: Sequence[int], *, order: Order, now: datetime) -> dict[int, 
 def _make_due(allowed: Sequence[Permit], *, now: datetime) -> None:
     """Take waiting jobs from the pumps that hold them, due at once: whichever claims them next makes the step."""
     held: QuerySet[Job] = Job.objects.filter(pk__in=permits.jobs_of(allowed))
-    held.update(due_at=now, fencing_token=F("fencing_token") + 1, **_FREED)
+    held.update(due_at=now, fencing_token=F("fencing_token") + 1, lease_owner=None, lease_until=None)
 
 
 def _move(
@@ -139,7 +137,7 @@ def _move(
             reason=verb.value,
             words=permits.words(verb, order),
             actor=permits.actor(order),
-            fields={**fields(job), **_FREED, "fencing_token": job.fencing_token + 1},
+            fields={**fields(job), **transitions.taken_over(job.fencing_token)},
         )
         for job in permits.jobs_of(allowed).values()
     ]
@@ -147,7 +145,7 @@ def _move(
     return [permit for permit in allowed if permit.job.pk in moved]
 
 
-def _reopen_finished(job: Job, *, now: datetime) -> None:
+def _reopen_finished(job: Job, business_id: str, *, now: datetime) -> None:
     """The submission that was said to be finished is the open one, and is no longer watched: it is fetched.
 
     That is no rescue of the late watch, so none is counted, and a provider that now calls it unfinished ends it.
@@ -157,9 +155,7 @@ def _reopen_finished(job: Job, *, now: datetime) -> None:
     order = (SubmissionOutcome.OPEN, SubmissionOutcome.DELIVERED)
     finished = [row for outcome in order for row in with_id if row.outcome == outcome]
     chosen = next(iter([*finished, *(row for row in with_id if row.result), *with_id]))
-    others = Submission.objects.filter(job=job, outcome=SubmissionOutcome.OPEN).exclude(pk=chosen.pk)
-    others.filter(NOTHING_THERE).update(outcome=SubmissionOutcome.REFUSED, closed_at=now)
-    others.update(outcome=SubmissionOutcome.SUPERSEDED, closed_at=now)
+    giving_way.close_others(chosen, business_id=business_id, why="is fetched again", now=now)
     Submission.objects.filter(pk=chosen.pk).update(
         outcome=SubmissionOutcome.OPEN,
         closed_at=None,

@@ -164,7 +164,7 @@ def end(workspace_id: int, ids: Sequence[int], *, now: datetime) -> int:
 
 def _last_move(job_id: int, token: int, code: str, said: str, *, may_exist: bool) -> transitions.Move:
     """`code` and `said` are the provider's own, of the render that failed; empty where it gave none."""
-    freed = {"lease_owner": None, "lease_until": None, "fencing_token": token + 1}
+    freed = transitions.taken_over(token)
     if not may_exist:
         return transitions.Move(
             job_id, token, JobState.PENDING, JobState.CANCELLED, reason="nobody_needs_it", fields=freed
@@ -231,9 +231,7 @@ def _record(
         action,
         subject=f"batch {batch.public_id}",
         workspace=batch.workspace,
-        actor=by.actor,
-        actor_words=by.words,
-        from_where=by.from_where,
+        by=by,
         now=now,
         reason=reason,
         facts=facts,

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, F, OuterRef, QuerySet, Subquery
 
 from batches.engine.verbs import Standing
-from batches.models import NOTHING_THERE, BatchItem, JobState, Submission, SubmissionOutcome
-
-#: Of submissions: read as failed and not billed, twice, a longest wait apart.
-PROVEN_UNBILLED = Q(outcome=SubmissionOutcome.RENDER_FAILED, failed_again_at__isnull=False)
+from batches.models import (
+    MAYBE_THERE,
+    NOTHING_THERE,
+    PROVEN_UNBILLED,
+    BatchItem,
+    JobState,
+    Submission,
+    SubmissionOutcome,
+)
 
 
 def of_items(items: QuerySet[BatchItem]) -> dict[int, Standing]:
     """The standing of each item, by primary key."""
     of_job = Submission.objects.filter(job=OuterRef("version__job"))
-    open_in_doubt = of_job.filter(outcome=SubmissionOutcome.OPEN, in_doubt=True, provider_job_id=None)
+    open_in_doubt = of_job.filter(MAYBE_THERE, outcome=SubmissionOutcome.OPEN)
     running = BatchItem.objects.filter(
         version=OuterRef("version"), cancelled_at=None, batch__paused_at=None, batch__cancelled_at=None
     )

@@ -21,9 +21,9 @@ from batches.engine import bulk, claims, credit, keys, pacing, retries, retry_bu
 from batches.engine.changes import moving
 from batches.engine.claims import Claim, OpenSubmission
 from batches.engine.contention import again_after_deadlock
-from batches.engine.standings import PROVEN_UNBILLED
 from batches.models import (
     NOTHING_THERE,
+    PROVEN_UNBILLED,
     AccountHealth,
     DocumentVersion,
     FailureClass,

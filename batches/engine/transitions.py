@@ -90,6 +90,11 @@ class Move:
         return (self,) if self.via is None else (*self.via.edges, self)
 
 
+def taken_over(token: int) -> dict[str, Any]:
+    """Columns that take a job from whoever holds it under `token`: what they still write is stale, and recorded so."""
+    return {"fencing_token": token + 1, "lease_owner": None, "lease_until": None}
+
+
 def move(moving: Move, *, now: datetime) -> None:
     """Move one job, or raise `StaleClaim`."""
     if moving.job_id not in move_many([moving], now=now):

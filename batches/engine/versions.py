@@ -142,9 +142,7 @@ def _record(item: BatchItem, wanted: Wanted, made: Made, order: Order, *, now: d
         Verb.REGENERATE.value,
         subject=f"document {item.document.public_id}",
         workspace=item.document.workspace,
-        actor=order.by.actor,
-        actor_words=order.by.words,
-        from_where=order.by.from_where,
+        by=order.by,
         now=now,
         reason=order.reason,
         facts={
@@ -179,9 +177,7 @@ def finalise(document_id: int, *, is_final: bool, by: By, now: datetime, reason:
             "mark_final" if is_final else "take_final_off",
             subject=f"document {document.public_id}",
             workspace=document.workspace,
-            actor=by.actor,
-            actor_words=by.words,
-            from_where=by.from_where,
+            by=by,
             now=now,
             reason=reason,
         )

@@ -12,10 +12,9 @@ from datetime import datetime
 from django.db import transaction
 
 from batches import queue
-from batches.engine import permits, running, transitions, turns
+from batches.engine import permits, reviving, running, transitions, turns
 from batches.engine.contention import again_after_deadlock
 from batches.engine.orders import Order, Result
-from batches.engine.transitions import Move
 from batches.models import BatchItem, Job, JobState, Verb
 
 
@@ -62,23 +61,13 @@ def reopen(item_ids: Sequence[int], *, order: Order, now: datetime) -> dict[int,
     allowed, results = permits.permitted(Verb.REOPEN, item_ids, order=order, now=now, with_workspace=True)
     items = BatchItem.objects.filter(pk__in=[permit.item.pk for permit in allowed])
     items.update(cancelled_at=None, dismissed_at=None, dismissed_note=None)
-    moved = transitions.move_many(
-        [
-            Move(
-                job.pk,
-                job.fencing_token,
-                JobState.CANCELLED,
-                JobState.PENDING,
-                reason=Verb.REOPEN.value,
-                words=permits.words(Verb.REOPEN, order),
-                actor=permits.actor(order),
-                fields={"due_at": now, "fencing_token": job.fencing_token + 1},
-            )
-            for job in permits.jobs_of(allowed).values()
-            if job.state == JobState.CANCELLED
-        ],
-        now=now,
-    )
+    why, words, actor = Verb.REOPEN.value, permits.words(Verb.REOPEN, order), permits.actor(order)
+    moves = [
+        reviving.back(job, reason=why, words=words, actor=actor, now=now)
+        for job in permits.jobs_of(allowed).values()
+        if job.state == JobState.CANCELLED
+    ]
+    moved = transitions.move_many(moves, now=now)
     turns.choose_leads(Job.objects.filter(pk__in=permits.jobs_of(allowed)))
     unmoved = [permit for permit in allowed if permit.job.pk not in moved]
     sent = [permit for permit in allowed if permit.job.pk in moved]

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from batches import selectors
-from batches.models import Batch, ProviderAccount, Workspace
+from batches.models import ACCOUNT_SECRETS, Batch, ProviderAccount, Workspace
 
 #: Exit code of what a person has to decide or correct (docs/architecture.md, "Stable interfaces").
 REFUSED = 2
@@ -19,7 +19,7 @@ def refusal(words: str) -> CommandError:
 
 def batch(public_id: str) -> Batch:
     batches = Batch.objects.select_related("workspace", "account")
-    without_secrets = batches.defer(*(f"account__{name}" for name in selectors.ACCOUNT_SECRETS))
+    without_secrets = batches.defer(*(f"account__{name}" for name in ACCOUNT_SECRETS))
     found = without_secrets.filter(public_id=public_id).first()
     if found is None:
         raise refusal(f"There is no batch {public_id!r}. The id stands on the batch's page and in what submit prints.")
@@ -46,7 +46,7 @@ def workspace(slug: str | None) -> Workspace:
 
 
 def account(slug: str) -> ProviderAccount:
-    found = ProviderAccount.objects.defer(*selectors.ACCOUNT_SECRETS).filter(slug=slug).first()
+    found = ProviderAccount.objects.defer(*ACCOUNT_SECRETS).filter(slug=slug).first()
     if found is None:
         raise refusal(f"There is no account {slug!r}. {_known(ProviderAccount.objects.all())}")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from batches.models.access import ApiToken
 from batches.models.accounts import (
+    ACCOUNT_SECRETS,
     AccountHealth,
     HoldNote,
     HoldReason,
@@ -28,8 +29,10 @@ from batches.models.jobs import (
     ACTIVE_STATES,
     FAILED_STATES,
     IN_FLIGHT_STATES,
+    MAYBE_THERE,
     NOTHING_THERE,
     OUTCOME_STATES,
+    PROVEN_UNBILLED,
     Exchange,
     ExchangeKind,
     FailureClass,
@@ -45,11 +48,14 @@ from batches.models.repairs import BulkAction, BulkActionItem, ItemResult, Verb
 from batches.models.workspaces import Membership, Role, Workspace
 
 __all__ = [
+    "ACCOUNT_SECRETS",
     "ACTIVE_STATES",
     "FAILED_STATES",
     "IN_FLIGHT_STATES",
+    "MAYBE_THERE",
     "NOTHING_THERE",
     "OUTCOME_STATES",
+    "PROVEN_UNBILLED",
     "AccountHealth",
     "Alert",
     "AlertKind",

@@ -17,6 +17,9 @@ from batches.models.checks import known_values
 from batches.models.fields import EncryptedTextField
 from batches.models.workspaces import Workspace
 
+#: Encrypted columns of an account. No list reads them: decrypting costs, and a key that is gone must break no page.
+ACCOUNT_SECRETS = ("api_key", "webhook_secret", "webhook_secret_previous")
+
 
 class ProviderKind(models.TextChoices):
     RELAYPDF = "relaypdf", "RelayPDF"

@@ -171,6 +171,10 @@ class SubmissionOutcome(models.TextChoices):
 
 #: Of submissions: nothing of it exists at the provider. Each try so far was definitely refused, or never left.
 NOTHING_THERE = models.Q(in_doubt=False, provider_job_id=None)
+#: Of submissions: it may be at the provider, and no job was named. Each answer so far was lost, or proves nothing.
+MAYBE_THERE = models.Q(in_doubt=True, provider_job_id=None)
+#: Of submissions: read as failed and not billed, twice, a longest poll wait apart.
+PROVEN_UNBILLED = models.Q(outcome=SubmissionOutcome.RENDER_FAILED, failed_again_at__isnull=False)
 
 
 class Submission(models.Model):
@@ -252,6 +256,11 @@ class Submission(models.Model):
 
     def __str__(self) -> str:
         return f"submission {self.sequence} of job {self.job_id}"
+
+    @property
+    def is_maybe_there(self) -> bool:
+        """As `MAYBE_THERE`, of a row that was read."""
+        return self.in_doubt and self.provider_job_id is None
 
 
 class ExchangeKind(models.TextChoices):

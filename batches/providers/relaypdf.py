@@ -221,12 +221,7 @@ class RelayPDF:
     def delete_remote(self, provider_job_id: str, *, now: datetime) -> Deleted:
         """A 2xx is all the proof that there is (A5: CONFIRMED P, H; D20)."""
         call = self._call("delete", "DELETE", "/v1/files/{id}", job_id=provider_job_id)
-        with self.client.open(call, now=now) as answer:
-            if 200 <= answer.status < 300:
-                return Deleted(already_gone=False, exchange=answer.facts())
-            if answer.status in (404, 410):
-                return Deleted(already_gone=True, exchange=answer.facts())
-            raise self._read_refused(answer, now)
+        return self._deleted(call, now)
 
     def check_account(self, *, now: datetime) -> AccountState:
         """`GET /v1/account` is authenticated and unbilled (A1: CONFIRMED N, M, P)."""
@@ -284,6 +279,9 @@ class RelayPDF:
     def delete_webhook(self, endpoint_id: str, *, now: datetime) -> Deleted:
         """Any 2xx will do, with a body or without (A8: FIXTURE T for `{"ok": true}`)."""
         call = self._call("webhook", "DELETE", f"{WEBHOOKS_ROUTE}/{{id}}", job_id=endpoint_id)
+        return self._deleted(call, now)
+
+    def _deleted(self, call: Call, now: datetime) -> Deleted:
         with self.client.open(call, now=now) as answer:
             if 200 <= answer.status < 300:
                 return Deleted(already_gone=False, exchange=answer.facts())

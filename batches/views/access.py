@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from batches import selectors
 from batches.engine import audit
+from batches.engine.audit import By
 from batches.models import Batch, Document, Workspace
 
 
@@ -46,15 +47,18 @@ def may_write(user: User, workspace: Workspace) -> bool:
     return selectors.writable_workspaces(user).filter(pk=workspace.pk).exists()
 
 
+def by(request: HttpRequest) -> By:
+    """Who lets the engine do something, and from where."""
+    return By(request.user, request.user.get_username(), request.META.get("REMOTE_ADDR", ""))
+
+
 def record(request: HttpRequest, action: str, subject: str, workspace: Workspace | None, **facts: Any) -> None:
     """Write down who did this, from where; pages and admin alike."""
     audit.record(
         action,
         subject=subject,
         workspace=workspace,
-        actor=request.user,
-        actor_words=request.user.get_username(),
-        from_where=request.META.get("REMOTE_ADDR", ""),
+        by=by(request),
         now=timezone.now(),
         facts=facts,
     )

@@ -15,7 +15,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from batches import audits, results, rights, wording
+from batches import audits, results, rights
 from batches.audits import EntryRow, Filters
 from batches.models import Workspace
 from batches.views.access import SignedInRequest, record, typed
@@ -47,7 +47,7 @@ def audit_list(request: SignedInRequest) -> HttpResponse:
         "rows": [Shown(row, _url(row)) for row in page.rows],
         "asked": asked,
         "workspaces": workspaces,
-        "actions": sorted(wording.AUDIT_ACTIONS.items(), key=lambda pair: pair[1]),
+        "actions": sorted(audits.ACTIONS.items(), key=lambda pair: pair[1]),
         "newer": f"{path}?{urlencode(asked | {'before': page.before})}" if page.before else "",
         "older": f"{path}?{urlencode(asked | {'after': page.after})}" if page.after else "",
         "csv_url": f"{reverse('batches:audit_csv')}?{urlencode(asked)}",

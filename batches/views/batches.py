@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_safe
 
-from batches import attention, failures, listings, rights, selectors, sentences, wording
+from batches import attention, cursors, failures, listings, rights, selectors, sentences, wording
 from batches.actions import Chosen
 from batches.models import Batch
 from batches.views import bulk_actions, causes, problems, rows
@@ -125,8 +125,8 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
         cause=cause,
         q=q,
         is_noticed=is_noticed,
-        after=_position(request.GET.get("after")),
-        before=_position(request.GET.get("before")),
+        after=cursors.number(request.GET.get("after")),
+        before=cursors.number(request.GET.get("before")),
     )
     path = reverse("batches:batch_detail", args=[batch.public_id])
     shown = {"state": group, "cause": cause, "q": q, "notice": "1" if is_noticed else ""}
@@ -160,7 +160,7 @@ def batch_live(request: SignedInRequest, public_id: str) -> HttpResponse:
     if request.GET.get("summary", "") == context["summary_revision"] and not changed and not has_new_notices:
         return HttpResponse(status=NOTHING_NEW)
     context |= {"changed_rows": changed, "has_new_notices": has_new_notices, "is_fragment": True}
-    context["changed_count"] = _changed_count(context, changed, _position(request.GET.get("matching")))
+    context["changed_count"] = _changed_count(context, changed, cursors.number(request.GET.get("matching")))
     return render(request, "batches/batch_live.html", context)
 
 
@@ -185,10 +185,6 @@ def _cause(request: HttpRequest) -> str:
 
 def _shows_all_causes(request: HttpRequest) -> bool:
     return request.GET.get("causes", "") == "all"
-
-
-def _position(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 9 else None
 
 
 def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause: str, q: str) -> dict[str, Any]:
@@ -223,14 +219,7 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         "causes": found,
         "form_key": get_random_string(32),
         "cause_cards": causes.cards(found, held_rights) if found.shown else [],
-        "held_rights": held_rights,
-        "may_audit": rights.may_audit(request.user, batch.workspace),
-        "may_run": (
-            bool(held_rights & {rights.PAUSE_BATCH, rights.CANCEL_BATCH})
-            and batch.cancelled_at is None
-            and progress.state not in wording.ENDED_STATES
-        ),
-        "bulk_rights": bulk_actions.may_do_any(held_rights),
+        **_permissions(request, batch, progress, held_rights),
         "held_accounts": held,
         "noticed": notices,
         "tabs": tabs,
@@ -249,6 +238,19 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         "notices_revision": listings.digest(
             found, notices, [(account.pk, account.hold_reason, account.hold_words) for account in held]
         ),
+    }
+
+
+def _permissions(
+    request: SignedInRequest, batch: Batch, progress: selectors.Progress, held: frozenset[str]
+) -> dict[str, Any]:
+    """What of the page is there for this person."""
+    may_stop = bool(held & {rights.PAUSE_BATCH, rights.CANCEL_BATCH})
+    return {
+        "held_rights": held,
+        "may_audit": rights.may_audit(request.user, batch.workspace),
+        "may_run": may_stop and batch.cancelled_at is None and progress.state not in wording.ENDED_STATES,
+        "bulk_rights": bulk_actions.may_do_any(held),
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -21,15 +21,14 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_POST, require_safe
 
-from batches import actions, failures, filenames, results, rights
+from batches import actions, cursors, failures, filenames, results, rights
 from batches.actions import Chosen
 from batches.engine import applying, bulk_actions, verbs
-from batches.engine.audit import By
 from batches.engine.bulk_actions import Refused
 from batches.engine.verbs import Asked
 from batches.models import Batch, BulkAction, ItemResult, Verb, Workspace
 from batches.views import rows
-from batches.views.access import SignedInRequest, batch_or_404, record, typed
+from batches.views.access import SignedInRequest, batch_or_404, by, record, typed
 from batches.wording import Badge
 
 NOTHING_NEW = 204  # htmx swaps nothing
@@ -137,10 +136,6 @@ def _asked(held: Collection[str]) -> Asked:
     return Asked(may_regenerate_final=rights.REGENERATE_FINAL in held)
 
 
-def _by(request: HttpRequest) -> By:
-    return By(request.user, request.user.get_username(), request.META.get("REMOTE_ADDR", ""))
-
-
 def _action_or_404(request: SignedInRequest, public_id: str, action_id: str) -> BulkAction:
     batch = batch_or_404(request.user, public_id)
     action = BulkAction.objects.select_related("actor").filter(batch=batch, public_id=action_id).first()
@@ -176,7 +171,7 @@ def action_plan(request: SignedInRequest, public_id: str) -> HttpResponse:
             verb,
             chosen.matching(batch),
             chosen_by=_kept(batch, chosen),
-            by=_by(request),
+            by=by(request),
             creation_key=f"{request.user.pk} {batch.pk} {key} {verb} {sorted(chosen.as_dict().items())}",
             now=timezone.now(),
             asked=_asked(held),
@@ -212,9 +207,8 @@ def action_detail(request: SignedInRequest, public_id: str, action_id: str) -> H
 def _page(request: SignedInRequest, action: BulkAction, *, error: str = "", status: int = 200) -> HttpResponse:
     result = request.GET.get("result", "")
     result = result if result in ItemResult.values else ""
-    page = actions.items_page(
-        action, result=result, after=_place(request.GET.get("after")), before=_place(request.GET.get("before"))
-    )
+    after, before = (cursors.number(request.GET.get(name)) for name in ("after", "before"))
+    page = actions.items_page(action, result=result, after=after, before=before)
     context = _context(request, action) | {
         "page": page,
         "result": result,
@@ -316,10 +310,6 @@ def _tabs(action: BulkAction, result: str) -> list[Tab]:
     return tabs
 
 
-def _place(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 9 else None
-
-
 @login_required
 @require_safe
 def action_live(request: SignedInRequest, public_id: str, action_id: str) -> HttpResponse:
@@ -341,7 +331,7 @@ def action_confirm(request: SignedInRequest, public_id: str, action_id: str) -> 
     try:
         bulk_actions.confirm(
             action,
-            by=_by(request),
+            by=by(request),
             reason=typed(request.POST.get("reason"), REASON_MOST),
             typed=request.POST.get("typed", "")[:20],
             now=timezone.now(),
@@ -359,7 +349,7 @@ def action_abort(request: SignedInRequest, public_id: str, action_id: str) -> Ht
     action = _action_or_404(request, public_id, action_id)
     _refuse_unless_allowed(request, Verb(action.verb), action.workspace)
     was_planned = action.confirmed_at is None
-    if not bulk_actions.abort(action, by=_by(request), now=timezone.now()):
+    if not bulk_actions.abort(action, by=by(request), now=timezone.now()):
         messages.info(request, "It had ended before.")
     elif was_planned:
         messages.info(request, "The plan was given up; nothing was done.")
@@ -388,7 +378,7 @@ def action_items(request: SignedInRequest, public_id: str, action_id: str) -> Ht
 def action_list(request: SignedInRequest, public_id: str) -> HttpResponse:
     """The bulk actions of a batch, newest first."""
     batch = batch_or_404(request.user, public_id)
-    page = actions.actions_page(batch, before=_place(request.GET.get("before")))
+    page = actions.actions_page(batch, before=cursors.number(request.GET.get("before")))
     older = f"?before={page.after}" if page.after else ""
     context = {"batch": batch, "page": page, "older": older, "nav": "batches"}
     return render(request, "batches/bulk_actions.html", context)

@@ -16,16 +16,15 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from batches import rights, selectors, storage, wording
+from batches import rights, storage, wording
 from batches.engine import adoption, reconcile, standings, verbs
 from batches.engine.accounts import Providers
 from batches.engine.adoption import Inspection
-from batches.engine.audit import By
 from batches.engine.orders import Order
 from batches.engine.pdfcheck import PdfChecker
 from batches.engine.reconcile import Findings
-from batches.models import BatchItem, Document, Verb
-from batches.views.access import SignedInRequest, document_or_404, typed
+from batches.models import ACCOUNT_SECRETS, BatchItem, Document, Verb
+from batches.views.access import SignedInRequest, by, document_or_404, typed
 
 _NO_KEY = "The account's key cannot be read, so the provider cannot be asked. Correct the account first."
 
@@ -64,7 +63,7 @@ def document_reconcile(request: SignedInRequest, public_id: str) -> HttpResponse
 def _item(document: Document, wanted: str | None) -> BatchItem:
     """The item that the verbs are applied to: the newest that names the version, a live one first."""
     items = BatchItem.objects.filter(document=document).select_related("version__job__account")
-    items = items.defer(*(f"version__job__account__{name}" for name in selectors.ACCOUNT_SECRETS))
+    items = items.defer(*(f"version__job__account__{name}" for name in ACCOUNT_SECRETS))
     if wanted and wanted.isascii() and wanted.isdigit() and len(wanted) <= 9:
         items = items.filter(version__number=int(wanted))
     else:
@@ -94,8 +93,7 @@ class _Page:
     @property
     def order(self) -> Order:
         request = self.request
-        by = By(request.user, request.user.get_username(), request.META.get("REMOTE_ADDR", ""))
-        return Order(by, reason=typed(request.POST.get("reason")))
+        return Order(by(request), reason=typed(request.POST.get("reason")))
 
     def _allowed(self) -> verbs.Answer:
         standing = standings.of_items(BatchItem.objects.filter(pk=self.item.pk))[self.item.pk]

@@ -14,9 +14,8 @@ from django.views.decorators.http import require_http_methods
 
 from batches import rights, selectors, wording
 from batches.engine import running
-from batches.engine.audit import By
 from batches.models import Batch
-from batches.views.access import SignedInRequest, batch_or_404, typed
+from batches.views.access import SignedInRequest, batch_or_404, by, typed
 
 REASON_CHARACTERS_MOST = 1000
 #: What may be asked for, with the right that it needs and the engine's function.
@@ -57,9 +56,8 @@ def batch_running(request: SignedInRequest, public_id: str) -> HttpResponse:
     reason = typed(request.POST.get("reason"), REASON_CHARACTERS_MOST)
     if not reason and verb != "resume":
         return _page(request, batch, held, error="Say why; the words are kept with what was done.", status=422)
-    by = By(request.user, request.user.get_username(), request.META.get("REMOTE_ADDR", ""))
     is_over = selectors.progress(batch).state in wording.ENDED_STATES
-    if not is_over and function(batch.pk, reason=reason, by=by, now=timezone.now()):
+    if not is_over and function(batch.pk, reason=reason, by=by(request), now=timezone.now()):
         messages.info(request, DONE[verb])
     else:
         messages.error(request, NOTHING[verb])

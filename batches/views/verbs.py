@@ -19,11 +19,10 @@ from django.views.decorators.http import require_POST
 
 from batches import rights
 from batches.engine import applying, latewatch, standings, verbs
-from batches.engine.audit import By
 from batches.engine.orders import Order
 from batches.engine.verbs import Answer, Asked
 from batches.models import BatchItem, Document, ItemResult, Job, JobEvent, Verb
-from batches.views.access import SignedInRequest, batch_or_404, document_or_404, typed
+from batches.views.access import SignedInRequest, batch_or_404, by, document_or_404, typed
 
 NO_RIGHT = "Your role in this workspace does not allow it."
 #: Verbs with a page of their own, to which the panel leads; the others it applies itself.
@@ -73,7 +72,7 @@ def document_verb(request: SignedInRequest, public_id: str, verb: str) -> HttpRe
     if batch_id := typed(request.GET.get("batch"), 100):
         items = items.filter(batch=batch_or_404(request.user, batch_id))
     order = Order(
-        By(request.user, request.user.get_username(), request.META.get("REMOTE_ADDR", "")),
+        by(request),
         reason=typed(request.POST.get("reason"), REASON_CHARACTERS_MOST),
         is_confirmed="confirmed" in request.POST,
         may_regenerate_final=rights.may(request.user, rights.REGENERATE_FINAL, document.workspace),

@@ -17,13 +17,12 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from batches import differences, rights, storage, wording
 from batches.engine import standings, verbs, versions
-from batches.engine.audit import By
 from batches.engine.orders import NewInput, Order
 from batches.engine.verbs import Asked
 from batches.manifests import Limits
 from batches.manifests.single import read_single
 from batches.models import BatchItem, Document, DocumentVersion, ItemResult, Verb
-from batches.views.access import SignedInRequest, document_or_404, record, typed
+from batches.views.access import SignedInRequest, by, document_or_404, record, typed
 from batches.views.stored import opened, store_away
 
 #: Texts up to this length are offered for editing on the page; larger ones are uploaded as a file.
@@ -47,10 +46,6 @@ class Form:
     is_confirmed: bool = False
     version: str = ""
     errors: list[str] = field(default_factory=list)
-
-
-def _by(request: SignedInRequest) -> By:
-    return By(request.user, request.user.get_username(), request.META.get("REMOTE_ADDR", ""))
 
 
 @csrf_exempt  # checked below, once the size is known: reading the token means reading the whole body
@@ -91,7 +86,7 @@ def _regenerate(request: SignedInRequest, public_id: str) -> HttpResponse:
     if form.errors:
         return _page(request, document, version, items, text, form, status=422)
     order = Order(
-        by=_by(request),
+        by=by(request),
         reason=form.reason,
         is_confirmed=form.is_confirmed,
         may_regenerate_final=rights.may(request.user, rights.REGENERATE_FINAL, document.workspace),
@@ -243,7 +238,7 @@ def document_final(request: SignedInRequest, public_id: str) -> HttpResponse:
     if not rights.may(request.user, rights.FINALISE, document.workspace):
         raise PermissionDenied("Marking documents final needs the role Manager. Ask an administrator of the workspace.")
     is_final = request.POST.get("is_final") != "no"
-    if versions.finalise(document.pk, is_final=is_final, by=_by(request), now=timezone.now()):
+    if versions.finalise(document.pk, is_final=is_final, by=by(request), now=timezone.now()):
         messages.info(request, "It is marked final." if is_final else "It is not final any more.")
     return redirect("batches:document_detail", document.public_id)
 

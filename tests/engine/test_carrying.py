@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -563,3 +563,43 @@ def test_what_somebody_may_no_longer_do_is_left_undone(lost: str, batch: Batch) 
     words = set(action.items.values_list("words", flat=True))
     assert words == {ended.reason}
     assert "archived" in ended.reason or "taken away" in ended.reason
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_fault_of_a_verb_that_asks_marks_its_item_and_opens_no_transaction_around_the_others(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        factories.make_submission(job=factories.make_job(batch=batch, state=JobState.UNKNOWN), try_count=1)
+    action = confirmed(batch, Verb.RECONCILE)
+    poison = action.items.order_by("position")[1].item_id
+    inside: list[bool] = []
+
+    def ask(item_ids: Sequence[int], **_: Any) -> dict[int, Result]:
+        inside.append(connection.in_atomic_block)
+        if poison in item_ids:
+            raise ZeroDivisionError
+        return {item_id: Result(ItemResult.DONE, "Asked.") for item_id in item_ids}
+
+    monkeypatch.setattr(reconcile, "reconcile", ask)
+    monkeypatch.setitem(applying.APPLY, Verb.RECONCILE, ask)  # type: ignore[arg-type]  # it is a dictionary
+    while carry_out().is_work_left:
+        pass
+    assert inside == [False] * 3
+    assert list(action.items.order_by("position").values_list("result", flat=True)) == ["done", "failed", "done"]
+
+
+@pytest.mark.django_db
+def test_what_a_dead_clusters_worker_had_goes_on_at_once_and_not_when_its_lease_is_over(batch: Batch) -> None:
+    fail(batch, 1)
+    action = confirmed(batch)
+    for life in ("dead00", "alive0"):
+        later = NOW + timedelta(minutes=4)
+        BulkAction.objects.filter(pk=action.pk).update(lease_owner=f"host:7:{life}:ab12", lease_until=later)
+        assert carry_out().items == 0, "somebody has it"
+        assert carrying.release_life("dead00") == (life == "dead00")
+    BulkAction.objects.update(lease_owner="host:7:dead00:ab12")
+    pumping.take_over("dead00")
+    while carry_out().is_work_left:
+        pass
+    assert counts(action) == {"done": 1}

@@ -9,7 +9,7 @@ import pytest
 from batches.engine import reconcile
 from batches.engine.audit import By
 from batches.engine.orders import Order
-from batches.models import BatchItem, Job, Submission, SubmissionOutcome
+from batches.models import Alert, BatchItem, Job, Submission, SubmissionOutcome
 from tests.engine.simulated import Accept, Complete, Fail, Lose
 from tests.scenarios.world import World
 
@@ -51,6 +51,8 @@ def test_an_earlier_one_that_was_finished_after_all_is_taken(lost: World) -> Non
     pressed(lost)
     assert lost.states() == {"INV-1": "saved"}
     assert len(lost.provider.jobs) == 2
+    alert = Alert.objects.get(kind="surplus", closed_at=None)
+    assert "Submission 2 may have been accepted and billed too" in alert.words
 
 
 def test_however_it_came_to_wait_it_gets_no_other_key_beside_one_in_doubt(lost: World) -> None:

@@ -81,9 +81,7 @@ def test_a_batch_that_was_started_by_a_command_names_who_did(batch: Batch, opera
         "start_batch",
         subject=f"batch {batch.public_id}",
         workspace=batch.workspace,
-        actor=by.actor,
-        actor_words=by.words,
-        from_where=by.from_where,
+        by=by,
         now=batch.created_at,
     )
     assert "by root (command line)" in operator.get(page_of(batch)).text

@@ -9,8 +9,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from batches import manifests
-from batches.engine import audit, intake, running
+from batches.engine import audit, running
 from batches.engine.errors import IntakeRefused
+from batches.engine.existing import documents
 from batches.manifests import planning
 from batches.models import (
     ACTIVE_STATES,
@@ -207,7 +208,7 @@ def test_the_check_reads_what_exists_with_one_question_a_chunk(
         existing(workspace, account, f"INV-{number}", JobState.SAVED)
     names = [f"INV-{number}" for number in range(60)]
     with CaptureQueriesContext(connection) as queries:
-        found = intake.existing_documents(workspace, account, names)
+        found = documents(workspace, account, names)
     assert (len(queries), len(found)) == (1, 40)
 
 

@@ -16,6 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from batches import manifests
 from batches.conf import ENGINE
 from batches.engine import audit, intake, stopping
+from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused
 from batches.models import AuditEntry, Batch, DocumentVersion, Job, ProviderAccount, Workspace
 from batches.storage import StoreFull
@@ -100,9 +101,7 @@ def test_who_started_what_is_in_the_audit_log_without_content(
 
 
 def test_the_audit_log_takes_long_words(workspace: Workspace) -> None:
-    entry = audit.record(
-        "x", subject="s" * 500, workspace=None, actor=None, actor_words="a" * 500, from_where="f" * 500, now=NOW
-    )
+    entry = audit.record("x", subject="s" * 500, workspace=None, by=By(None, "a" * 500, "f" * 500), now=NOW)
     entry.refresh_from_db()
     assert (len(entry.subject), len(entry.actor_words), len(entry.from_where)) == (200, 150, 100)
 
