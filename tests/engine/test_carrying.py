@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import OperationalError, connection
+from django.db import OperationalError
 from django_q.models import OrmQ
 
 from batches import queue
 from batches.actions import Chosen
-from batches.engine import accounts, applying, bulk, bulk_actions, carrying, pacing, pumping, reconcile, repairs
+from batches.engine import applying, bulk, bulk_actions, carrying, pumping, repairs
 from batches.engine.audit import By
 from batches.engine.carrying import Tally
-from batches.engine.orders import Order, Result
 from batches.models import (
     AuditEntry,
     Batch,
@@ -30,73 +28,17 @@ from batches.models import (
     Job,
     JobEvent,
     JobState,
-    Lane,
     Membership,
-    ProviderAccount,
     Role,
     Verb,
     Workspace,
 )
-from batches.providers.base import ExchangeFacts, JobPhase, JobStatus
 from tests import factories
 from tests.engine import racing
-from tests.engine.simulated import SimulatedProvider
+from tests.engine.carried import EVERYTHING, Clock, carry_out, confirmed, counts, kill_at, one_of_each
 from tests.engine.test_bulk_actions import BY, confirm, fail, plan, saved_meanwhile
-from tests.engine.vendor import Vendor
 from tests.factories import NOW
 from tests.scenarios.world import PumpKilled
-
-EVERYTHING = Chosen(is_everything=True)
-
-
-class Clock:
-    """Stands still, unless a test moves it. See `engine.clock.Clock`."""
-
-    def __init__(self, now: datetime) -> None:
-        self._now = now
-
-    def now(self) -> datetime:
-        return self._now
-
-    def advance(self, seconds: float) -> None:
-        self._now += timedelta(seconds=seconds)
-
-    def wait(self, event: threading.Event, seconds: float) -> bool:
-        self.advance(seconds)
-        return event.is_set()
-
-    def cpu_seconds(self) -> float:
-        return 0.0
-
-
-def carry_out(owner: str = "a worker", *, now: datetime = NOW, stopping: Callable[[], bool] = lambda: False) -> Tally:
-    return carrying.carry_out(Clock(now), owner=owner, stopping=stopping)
-
-
-def counts(action: BulkAction) -> dict[str, int]:
-    return {name: count for name, count in bulk_actions.counts(action.pk).items() if count}
-
-
-def confirmed(batch: Batch, verb: Verb = Verb.RETRY, chosen: Chosen = EVERYTHING, key: str = "one click") -> BulkAction:
-    action = plan(batch, verb, chosen, key)
-    return confirm(action, typed=str(action.plan["renders_most"]))
-
-
-def one_of_each(batch: Batch) -> None:
-    """Documents in every state that a verb may meet."""
-    fail(batch, 3)
-    fail(batch, 2, failure_class=FailureClass.INVALID_INPUT)
-    factories.make_accepted_job(batch=batch)
-    factories.make_saved_job(batch=batch)
-    factories.make_job(batch=batch)
-    factories.make_job(batch=batch, state=JobState.CANCELLED)
-    late = factories.make_job(batch=batch, state=JobState.DEADLINE_EXCEEDED)
-    factories.make_submission(job=late, provider_job_id="pdf_late", accepted_at=NOW, in_doubt=False)
-    expired = factories.make_job(batch=batch, state=JobState.EXPIRED)
-    factories.make_submission(job=expired, provider_job_id="pdf_expired", accepted_at=NOW, in_doubt=False)
-    factories.make_submission(job=factories.make_job(batch=batch, state=JobState.UNKNOWN), try_count=1)
-    dismissed = fail(batch, 1)[0]
-    BatchItem.objects.filter(version=dismissed.version).update(dismissed_at=NOW, dismissed_note="Known.")
 
 
 @pytest.mark.parametrize("verb", list(applying.APPLY))
@@ -325,20 +267,6 @@ def test_a_kill_at_any_moment_leaves_both_effect_and_result_or_neither(
     assert JobEvent.objects.filter(to_state=JobState.PENDING).count() == 6, "nobody was retried twice"
 
 
-def kill_at(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, *, call: int) -> None:
-    """The process is gone in the given call of a function, after it has done its work; nothing is committed of it."""
-    real, calls = getattr(where, name), []
-
-    def dying(*given: Any, **named: Any) -> Any:
-        done = real(*given, **named)
-        calls.append(1)
-        if len(calls) == call:
-            raise PumpKilled
-        return done
-
-    monkeypatch.setattr(where, name, dying)
-
-
 def poisoned(monkeypatch: pytest.MonkeyPatch, verb: Verb, items: Iterable[int], error: Exception) -> None:
     real, bad = applying.APPLY[verb], set(items)
 
@@ -406,119 +334,7 @@ def test_workers_that_begin_together_do_each_document_once() -> None:
     assert AuditEntry.objects.filter(action="finish_bulk_action").count() == 1
 
 
-# --- verbs that ask the provider ---
-
-
-class Asked(Vendor):
-    """Says of every job that it is still at it, and what was open while it was asked."""
-
-    capabilities = SimulatedProvider.capabilities
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.in_transaction: list[bool] = []
-        self.trouble: Exception | None = None
-
-    def fetch_status(self, provider_job_id: str, *, now: datetime) -> JobStatus:
-        self.asked.append(provider_job_id)
-        self.in_transaction.append(connection.in_atomic_block)
-        if self.trouble is not None and len(self.asked) == 2:
-            raise self.trouble
-        facts = ExchangeFacts("poll", now, 1, 200)
-        return JobStatus(provider_job_id, JobPhase.RUNNING, "processing", facts)
-
-
-@pytest.fixture
-def provider(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    asked = Asked()
-    monkeypatch.setattr(accounts, "make_provider", lambda *_: asked)
-    return asked
-
-
-def past_their_deadline(batch: Batch, count: int) -> list[int]:
-    for number in range(count):
-        job = factories.make_job(batch=batch, state=JobState.DEADLINE_EXCEEDED)
-        factories.make_submission(job=job, provider_job_id=f"pdf_{number}", accepted_at=NOW, in_doubt=False)
-    return list(batch.items.order_by("pk").values_list("pk", flat=True))
-
-
-@pytest.mark.django_db(transaction=True)
-def test_no_transaction_is_open_while_the_provider_is_asked_and_its_pace_holds(provider: Asked) -> None:
-    batch = factories.make_batch()
-    ProviderAccount.objects.update(poll_interval_ms=500)
-    past_their_deadline(batch, 10)
-    action = confirmed(batch, Verb.RECONCILE)
-    clock = Clock(NOW)
-    carrying.carry_out(clock, owner="a worker", stopping=lambda: False)
-    assert (provider.in_transaction, counts(action)) == ([False] * 10, {"done": 10})
-    assert clock.now() >= NOW + timedelta(seconds=0.5 * 5), "a few may leave together, the others wait for their slots"
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_provider_that_asks_for_a_pause_is_not_asked_and_the_items_wait(provider: Asked) -> None:
-    batch = factories.make_batch()
-    past_their_deadline(batch, 2)
-    action = confirmed(batch, Verb.RECONCILE)
-    pacing.cool_down(batch.account_id, Lane.POLL, NOW + timedelta(minutes=1))
-    clock = Clock(NOW)
-    assert carrying.carry_out(clock, owner="a worker", stopping=lambda: False).is_work_left
-    assert (provider.asked, counts(action)) == ([], {"waiting": 2})
-    clock.advance(60)
-    assert not carrying.carry_out(clock, owner="a worker", stopping=lambda: False).is_work_left
-    assert counts(action) == {"done": 2}
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_death_between_asking_and_writing_asks_that_one_once_more(
-    provider: Asked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batch = factories.make_batch()
-    past_their_deadline(batch, 3)
-    action = confirmed(batch, Verb.RECONCILE)
-    with monkeypatch.context() as killing:
-        kill_at(killing, carrying, "_write", call=2)
-        with pytest.raises(PumpKilled):
-            carry_out()
-    assert counts(action) == {"done": 1, "waiting": 2}
-    carry_out("the next", now=NOW + carrying.ASKING_LEASE + timedelta(seconds=1))
-    assert counts(action) == {"done": 3}
-    assert provider.asked == ["pdf_0", "pdf_1", "pdf_1", "pdf_2"]
-    assert AuditEntry.objects.filter(action="finish_bulk_action").count() == 1
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_fault_over_one_of_many_neither_stops_nor_repeats_the_others(provider: Asked) -> None:
-    """Each is recorded once in the audit log, also where the slice is done without a bulk action."""
-    ids = past_their_deadline(factories.make_batch(), 4)
-    provider.trouble = RuntimeError("a fault of ours")
-    results = applying.apply(Verb.RECONCILE, ids, order=Order(BY), now=NOW)
-    assert [results[pk].result.value for pk in ids] == ["done", "failed", "done", "done"]
-    assert AuditEntry.objects.filter(action="reconcile").count() == 3
-    assert len(provider.asked) == 4
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("verb", [Verb.RECONCILE, Verb.RETRY])
-def test_only_a_verb_that_asks_nobody_is_applied_inside_a_transaction(
-    verb: Verb, batch: Batch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    factories.make_submission(job=factories.make_job(batch=batch, state=JobState.UNKNOWN), try_count=1)
-    one_of_each(batch)
-    inside: list[bool] = []
-
-    def ask(item_ids: Iterable[int], **_: Any) -> dict[int, Result]:
-        inside.append(connection.in_atomic_block)
-        return {item_id: Result(ItemResult.DONE, "Asked.") for item_id in item_ids}
-
-    action = confirmed(batch, verb)
-    monkeypatch.setitem(applying.APPLY, verb, ask)  # type: ignore[arg-type]  # it is a dictionary
-    monkeypatch.setattr(reconcile, "reconcile", ask)
-    while carry_out().is_work_left:
-        pass
-    assert set(inside) == {verb is Verb.RETRY}
-    action.refresh_from_db()
-    assert action.finished_at == NOW
-    assert counts(action)["done"] == action.plan["eligible"]
+# --- what has changed since the plan, or since it was confirmed ---
 
 
 def test_what_was_saved_or_may_bill_twice_since_the_plan_is_not_regenerated(batch: Batch) -> None:
@@ -563,30 +379,6 @@ def test_what_somebody_may_no_longer_do_is_left_undone(lost: str, batch: Batch) 
     words = set(action.items.values_list("words", flat=True))
     assert words == {ended.reason}
     assert "archived" in ended.reason or "taken away" in ended.reason
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_fault_of_a_verb_that_asks_marks_its_item_and_opens_no_transaction_around_the_others(
-    batch: Batch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for _ in range(3):
-        factories.make_submission(job=factories.make_job(batch=batch, state=JobState.UNKNOWN), try_count=1)
-    action = confirmed(batch, Verb.RECONCILE)
-    poison = action.items.order_by("position")[1].item_id
-    inside: list[bool] = []
-
-    def ask(item_ids: Sequence[int], **_: Any) -> dict[int, Result]:
-        inside.append(connection.in_atomic_block)
-        if poison in item_ids:
-            raise ZeroDivisionError
-        return {item_id: Result(ItemResult.DONE, "Asked.") for item_id in item_ids}
-
-    monkeypatch.setattr(reconcile, "reconcile", ask)
-    monkeypatch.setitem(applying.APPLY, Verb.RECONCILE, ask)  # type: ignore[arg-type]  # it is a dictionary
-    while carry_out().is_work_left:
-        pass
-    assert inside == [False] * 3
-    assert list(action.items.order_by("position").values_list("result", flat=True)) == ["done", "failed", "done"]
 
 
 @pytest.mark.django_db

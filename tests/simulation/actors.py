@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db import IntegrityError, InterfaceError, OperationalError
 
-from batches.engine import applying, health, reconcile, running, storecheck, storeslices, sweep, work
-from batches.engine.audit import By
-from batches.engine.orders import Order, Result
-from batches.engine.readpace import ReadPace
+from batches.engine import storecheck, storeslices, sweep, work
 from batches.engine.storeslices import SliceReport
-from batches.models import Batch, HoldReason, ItemResult, ProviderAccount, SweepKind, Verb, WebhookEvent
+from batches.models import ProviderAccount, SweepKind, WebhookEvent
 from batches.storage import StoreError
+from tests.simulation import people
 from tests.simulation.database import read
-from tests.simulation.network import OneProvider
+from tests.simulation.people import now_of, while_troubled
 from tests.simulation.plan import limits_of
 from tests.simulation.remote import RemoteJob
 from tests.simulation.scheduler import Process, ProcessClock
@@ -31,27 +28,12 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
-#: After a hold for credit that nothing here could see ended, a person looks at last.
-PATIENCE_US = 200_000_000
-SOMEBODY = By(None, "a person", "command line")
 #: Jobs, late watches and probes that may be due.
 DUE = (
     "SELECT 1 FROM batches_job WHERE state IN ('pending', 'submitting', 'accepted', 'rendered')"
     " AND due_at <= :now AND (lease_until IS NULL OR lease_until <= :now)"
     " UNION ALL SELECT 1 FROM batches_submission WHERE watch_at <= :now"
     " UNION ALL SELECT 1 FROM batches_provideraccount WHERE probe_at <= :now LIMIT 1"
-)
-PAUSED = "A person paused it."
-#: Regenerate makes other documents of them.
-PRESSED = (
-    Verb.CHECK_AGAIN,
-    Verb.FETCH_AGAIN,
-    Verb.RETRY,
-    Verb.RETRY,
-    Verb.CANCEL,
-    Verb.DISMISS,
-    Verb.REOPEN,
-    Verb.RECONCILE,
 )
 
 
@@ -65,16 +47,10 @@ def set_up(world: World) -> None:
     begin("uploads", _uploads)
     begin("doorbell", _doorbell, after=0.1)
     begin("sweep", _sweep, after=30)
-    begin("operator", _operator, after=5)
+    begin("operator", people.operate, after=5)
     for name, act in ACTORS.items():
         if world.plan.has(name):
             begin(name, act)
-
-
-def _while_troubled(world: World, dice: random.Random, low: float, high: float) -> bool:
-    """Wait a while; false once the trouble is over."""
-    world.scheduler.sleep(dice.uniform(low, high))
-    return not world.is_calm
 
 
 # --- the house itself ---
@@ -111,7 +87,7 @@ def _doorbell(world: World, dice: random.Random) -> None:
     """Rings for as many pumps as would find work, as intake, pumps and the schedule do."""
     while True:
         if not world.cluster_is_off and not world.is_closing and _is_anything_due(world):
-            wanted = work.pumps_wanted(now=_now(world))
+            wanted = work.pumps_wanted(now=now_of(world))
             if wanted and not world.is_calm and world.plan.has("double_rings") and dice.random() < 0.3:
                 wanted *= 2
             for _ in range(wanted):
@@ -121,7 +97,7 @@ def _doorbell(world: World, dice: random.Random) -> None:
 
 def _is_anything_due(world: World) -> bool:
     """False only where the engine's own question, which takes longer to ask, would find nothing either."""
-    now = _now(world).replace(tzinfo=None).isoformat(sep=" ")
+    now = now_of(world).replace(tzinfo=None).isoformat(sep=" ")
     return bool(read(DUE, {"now": now}))
 
 
@@ -133,43 +109,14 @@ def _sweep(world: World, dice: random.Random) -> None:
 
 
 def sweep_once(world: World) -> None:
-    sweep.sweep(world.store, now=_now(world))
-
-
-def _operator(world: World, dice: random.Random) -> None:
-    """Ends the holds that only a person can end: slowly in the trouble, at once afterwards."""
-    while True:
-        world.scheduler.sleep(5 if world.is_calm else dice.choice((30, 200)) * dice.uniform(0.3, 1))
-        (reason,) = read("SELECT hold_reason FROM batches_provideraccount")[0]
-        if reason in _ends_by_hand(world):
-            world.remote.key_is_good = True
-            if world.remote.credit is not None and world.remote.credit <= 0:
-                world.remote.credit = dice.choice((1, 5, 50))
-            world.trace("resumes", reason)
-            health.resume(world.account.pk, now=_now(world))
-        for batch_id, words in read("SELECT id, pause_reason FROM batches_batch WHERE paused_at IS NOT NULL"):
-            if world.is_calm or words != PAUSED:
-                world.trace("lets it go on", batch_id, words)
-                running.resume(batch_id, reason="It was looked at.", by=SOMEBODY, now=_now(world))
-
-
-def _ends_by_hand(world: World) -> tuple[str, ...]:
-    """Where top-ups are seen, an empty wallet needs nobody, or somebody only late."""
-    if world.plan.has("topups") and world.plan.has("credit") and world.calm_for_us < PATIENCE_US:
-        return (HoldReason.AUTH, HoldReason.PERSON)
-    return (HoldReason.AUTH, HoldReason.PERSON, HoldReason.CREDIT)
-
-
-def _now(world: World) -> datetime:
-    """What the host's clock shows."""
-    return world.scheduler.now() + timedelta(microseconds=world.clock_offset_us)
+    sweep.sweep(world.store, now=now_of(world))
 
 
 # --- those who break things ---
 
 
 def _outages(world: World, dice: random.Random) -> None:
-    while _while_troubled(world, dice, 1, 60):
+    while while_troubled(world, dice, 1, 60):
         world.remote.outage = dice.choice(("refused", "silent", "5xx", "429", "402"))
         world.trace("outage", world.remote.outage)
         world.scheduler.sleep(dice.choice((2, 10, 40, 150)) * dice.random())
@@ -180,7 +127,7 @@ def _credit(world: World, dice: random.Random) -> None:
     world.remote.credit = dice.randint(0, 3)
     if not world.plan.has("topups"):
         return
-    while _while_troubled(world, dice, 5, 120):
+    while while_troubled(world, dice, 5, 120):
         _top_up(world, dice, dice.choice((0, 1, 3, 10)))
     _top_up(world, dice, 1000)
 
@@ -206,7 +153,7 @@ def _top_up(world: World, dice: random.Random, amount: int) -> None:
 
 def _changed_limits(world: World, dice: random.Random) -> None:
     """A person changes the account's limits while documents are under way."""
-    while _while_troubled(world, dice, 1, 20):
+    while while_troubled(world, dice, 1, 20):
         limits = limits_of(dice)
         ProviderAccount.objects.filter(pk=world.account.pk).update(**limits)
         world.set_limits(limits)
@@ -215,7 +162,7 @@ def _changed_limits(world: World, dice: random.Random) -> None:
 def _lost_objects(world: World, dice: random.Random) -> None:
     """Stored PDFs vanish or are damaged; the store is checked now and then, and the checker may be killed."""
     number = 0
-    while _while_troubled(world, dice, 2, 25):
+    while while_troubled(world, dice, 2, 25):
         number += 1
         stored = read(
             "SELECT a.storage_key, v.id FROM batches_artifact a JOIN batches_documentversion v ON v.id = a.version_id"
@@ -252,20 +199,20 @@ def check_store(world: World, *, owner: str, is_deep: bool) -> SliceReport:
 
 
 def _key_refused(world: World, dice: random.Random) -> None:
-    while _while_troubled(world, dice, 1, 90):
+    while while_troubled(world, dice, 1, 90):
         world.trace("key refused")
         world.remote.key_is_good = False
 
 
 def _store_full(world: World, dice: random.Random) -> None:
-    while _while_troubled(world, dice, 1, 60):
+    while while_troubled(world, dice, 1, 60):
         world.store.is_full = True
         world.scheduler.sleep(dice.uniform(1, 60))
         world.store.is_full = False
 
 
 def _store_errors(world: World, dice: random.Random) -> None:
-    while _while_troubled(world, dice, 5, 90):
+    while while_troubled(world, dice, 5, 90):
         world.store.is_away = True
         world.scheduler.sleep(dice.uniform(1, 40))
         world.store.is_away = False
@@ -273,7 +220,7 @@ def _store_errors(world: World, dice: random.Random) -> None:
 
 def _kills(world: World, dice: random.Random) -> None:
     """kill -9 of one pump, wherever it stands."""
-    while _while_troubled(world, dice, 0.2, 20):
+    while while_troubled(world, dice, 0.2, 20):
         living = [process for process in world.pumps if process.alive and process.tasks]
         if living:
             process = dice.choice(living)
@@ -283,7 +230,7 @@ def _kills(world: World, dice: random.Random) -> None:
 
 def _suspensions(world: World, dice: random.Random) -> None:
     """A pump stands still, often for longer than its leases, and goes on as if nothing had happened."""
-    while _while_troubled(world, dice, 0.5, 30):
+    while while_troubled(world, dice, 0.5, 30):
         living = [process for process in world.pumps if process.alive and process.tasks]
         if living:
             process, seconds = dice.choice(living), dice.choice((2, 14, 20, 45)) * dice.uniform(0.5, 1)
@@ -293,7 +240,7 @@ def _suspensions(world: World, dice: random.Random) -> None:
 
 def _cluster_off(world: World, dice: random.Random) -> None:
     """Nothing of ours runs for a while."""
-    while _while_troubled(world, dice, 2, 60):
+    while while_troubled(world, dice, 2, 60):
         world.cluster_is_off = True
         world.trace("cluster off")
         for process in world.pumps:
@@ -304,7 +251,7 @@ def _cluster_off(world: World, dice: random.Random) -> None:
 
 
 def _graceful_stops(world: World, dice: random.Random) -> None:
-    while _while_troubled(world, dice, 1, 40):
+    while while_troubled(world, dice, 1, 40):
         world.stopping |= {process.name for process in world.pumps}
         world.trace("stops")
 
@@ -312,7 +259,7 @@ def _graceful_stops(world: World, dice: random.Random) -> None:
 def _clock_jumps(world: World, dice: random.Random) -> None:
     """The host's clock is set; who runs keeps its own, who starts later has the new one."""
     back = 20.0
-    while _while_troubled(world, dice, 3, 60):
+    while while_troubled(world, dice, 3, 60):
         if dice.random() < 0.5 and back > 1:
             step = dice.uniform(0.5, back / 2)
             back -= step
@@ -323,64 +270,11 @@ def _clock_jumps(world: World, dice: random.Random) -> None:
 
 
 def _database_away(world: World, dice: random.Random) -> None:
-    while _while_troubled(world, dice, 2, 60):
+    while while_troubled(world, dice, 2, 60):
         world.trace("database away")
         world.database_is_away = True
         world.scheduler.sleep(dice.choice((0.5, 5, 30)) * dice.random())
         world.database_is_away = False
-
-
-def _people(world: World, dice: random.Random) -> None:
-    """Holds the account and pauses batches, takes both back, and now and then cancels for good."""
-    while _while_troubled(world, dice, 1, 30):
-        deed = dice.choice(("hold", "resume", "pause", "pause", "continue", "continue", "cancel"))
-        batches = list(Batch.objects.order_by("pk"))
-        if not batches:
-            continue
-        batch, now = dice.choice(batches), _now(world)
-        world.trace(deed, batch.pk)
-        if deed == "hold":
-            health.hold(world.account.pk, reason=HoldReason.PERSON, words="A person held it.", now=now)
-        elif deed == "resume":
-            health.resume(world.account.pk, now=now)
-        elif deed == "pause":
-            running.pause(batch.pk, reason=PAUSED, by=SOMEBODY, now=now)
-        elif deed == "continue":
-            running.resume(batch.pk, reason="A person lets it go on.", by=SOMEBODY, now=now)
-        elif dice.random() < 0.5:
-            running.cancel(batch.pk, reason="A person gave it up.", by=SOMEBODY, now=now)
-
-
-def _verbs(world: World, dice: random.Random) -> None:
-    """People press whatever button there is, on a few documents at once, wherever those stand."""
-    while _while_troubled(world, dice, 0.5, 15):
-        items = [pk for (pk,) in read("SELECT id FROM batches_batchitem ORDER BY id")]
-        if not items:
-            continue
-        verb = dice.choice(PRESSED)
-        chosen = dice.sample(items, dice.randint(1, min(3, len(items))))
-        order = Order(SOMEBODY, reason="A person wants it.", is_confirmed=dice.random() < 0.5)
-        if verb is Verb.RECONCILE:
-            results = _reconcile(world, chosen, order)
-        else:
-            results = applying.apply(verb, chosen, order=order, now=_now(world))
-        world.trace("presses", verb.value, [(pk, result.result.value) for pk, result in sorted(results.items())])
-        for pk, result in results.items():
-            if result.result is ItemResult.FAILED:
-                world.report(f"{verb} of item {pk} failed: {result.words}")
-
-
-def _reconcile(world: World, chosen: list[int], order: Order) -> dict[int, Result]:
-    clock = ProcessClock(world.scheduler, offset_us=world.clock_offset_us)
-    return reconcile.reconcile(
-        chosen,
-        order=order,
-        now=clock.now(),
-        providers=OneProvider(world.provider),
-        store=StoreOfProcess(world.store),  # type: ignore[arg-type]  # it passes everything on
-        checker=world.checker,  # type: ignore[arg-type]  # it has the same one question
-        pace=ReadPace(clock, patience=timedelta(seconds=5)),
-    )
 
 
 ACTORS: dict[str, Callable[[World, random.Random], None]] = {
@@ -395,8 +289,8 @@ ACTORS: dict[str, Callable[[World, random.Random], None]] = {
     "graceful_stops": _graceful_stops,
     "clock_jumps": _clock_jumps,
     "database_away": _database_away,
-    "people": _people,
-    "verbs": _verbs,
+    "people": people.hold_and_pause,
+    "verbs": people.press_verbs,
     "changed_limits": _changed_limits,
     "lost_objects": _lost_objects,
 }
