@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -42,23 +42,38 @@ def timeline(version: DocumentVersion, job: Job, artifact: Artifact | None) -> l
     events = list(JobEvent.objects.filter(job=job).order_by("-id")[:EVENTS_SHOWN])
     exchanges = list(Exchange.objects.filter(job=job).order_by("-id")[:EXCHANGES_SHOWN])
     made = [Entry(version.created_at, "state", "Taken in", "waiting", version.reason)]
-    stored = []
-    if artifact is not None:
-        # What was stored stands before the state that it led to, even where both carry the same instant.
-        saved_at = [event.at for event in events if event.to_state == JobState.SAVED != event.from_state]
-        stored_at = min([artifact.stored_at, *saved_at])
-        facts = f"{wording.size(artifact.byte_count)}, {artifact.page_count} page{'s' * (artifact.page_count != 1)}"
-        stored.append(Entry(stored_at, "note", "Stored and checked", "saved", facts))
-        if artifact.local_deleted_at:
-            stored.append(Entry(artifact.local_deleted_at, "note", "Stored file deleted", "stopped", "by retention"))
-    merged = heapq.merge(
-        made,
-        map(_exchange_entry, reversed(exchanges)),
-        stored,
-        map(_event_entry, reversed(events)),
-        key=lambda entry: entry.at,
-    )
+    # Where both carry the same instant, the intent stands before what it let leave.
+    streams = (made, _events_with_file(events[::-1], artifact), map(_exchange_entry, reversed(exchanges)))
+    merged = heapq.merge(*streams, _deleted(artifact), key=lambda entry: entry.at)
     return list(_with_offsets(_grouped(merged)))
+
+
+def _events_with_file(events: Sequence[JobEvent], artifact: Artifact | None) -> Iterator[Entry]:
+    """The events, oldest first, with what was stored right before the state that it led to."""
+    saved = [event.pk for event in events if event.to_state == JobState.SAVED != event.from_state]
+    stored = _stored(artifact)
+    last_at: datetime | None = None
+    for event in events:
+        if stored is not None and event.pk in saved[:1]:
+            at = min(stored.at, event.at)
+            yield replace(stored, at=max(at, last_at) if last_at else at)
+            stored = None
+        yield _event_entry(event)
+        last_at = event.at
+    if stored is not None:
+        yield replace(stored, at=max(stored.at, last_at) if last_at else stored.at)
+
+
+def _stored(artifact: Artifact | None) -> Entry | None:
+    if artifact is None:
+        return None
+    facts = f"{wording.size(artifact.byte_count)}, {artifact.page_count} page{'s' * (artifact.page_count != 1)}"
+    return Entry(artifact.stored_at, "note", "Stored and checked", "saved", facts)
+
+
+def _deleted(artifact: Artifact | None) -> Iterator[Entry]:
+    if artifact is not None and artifact.local_deleted_at:
+        yield Entry(artifact.local_deleted_at, "note", "Stored file deleted", "stopped", "by retention")
 
 
 def _event_entry(event: JobEvent) -> Entry:

@@ -25,6 +25,8 @@ from tests.factories import NOW
 
 COLOURS = {"saved", "moving", "waiting", "held", "failed", "stopped"}
 
+RESUME_IT = "When it may go on, resume it on its page, or in the project folder with:"
+
 
 def test_every_state_has_a_badge_and_every_failure_something_to_do() -> None:
     assert set(wording.JOB_BADGES) == set(JobState)
@@ -201,7 +203,7 @@ def test_the_status_sentence(
             {},
             (
                 "Paused: 2 documents wait and nothing new is sent. It was paused because: 5 failed, the limit is 5. "
-                f"When it may go on, resume it in the project folder with: {wording.resume_command('bat_1')}."
+                f"{RESUME_IT} {wording.resume_command('bat_1')}."
             ),
         ),
         (
@@ -210,7 +212,7 @@ def test_the_status_sentence(
             {"accepted": 1},
             (
                 "Paused because: 5 failed, the limit is 5; 1 still at the provider. 2 held. "
-                f"When it may go on, resume it in the project folder with: {wording.resume_command('bat_1')}."
+                f"{RESUME_IT} {wording.resume_command('bat_1')}."
             ),
         ),
         (
@@ -219,7 +221,7 @@ def test_the_status_sentence(
             {"accepted": 27, "rendered": 2},
             (
                 "Paused because: 5 failed, the limit is 5; 27 still at the provider, 2 being fetched. "
-                f"When it may go on, resume it in the project folder with: {wording.resume_command('bat_1')}."
+                f"{RESUME_IT} {wording.resume_command('bat_1')}."
             ),
         ),
         (BatchState.COMPLETE, Counts(saved=2), {}, "All 2 documents are saved."),

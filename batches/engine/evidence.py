@@ -188,8 +188,11 @@ def _in_store(
 ) -> tuple[StoredPdf | None, list[Sentence]]:
     """Whether a whole PDF lies where this version's belongs, though no row says so."""
     version = item.version
-    if Artifact.objects.filter(version=version).exists():
-        return None, [Sentence("It was stored once; `manage.py check_store` says what became of the file.")]
+    artifact = Artifact.objects.filter(version=version).first()
+    if artifact is not None and artifact.missing_at is None and artifact.local_deleted_at is None:
+        return None, [Sentence("Its PDF was verified and stored.", artifact.stored_at)]
+    if artifact is not None:
+        return None, [Sentence("It was stored once; “manage.py check_store” says what became of the file.")]
     key = artifact_key(version.document.workspace.slug, version.document.business_id, version.number)
     try:
         size = store.size(key)

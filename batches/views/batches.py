@@ -206,6 +206,7 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
     current = next(tab for tab in tabs if tab.is_current)
     return {
         "batch": batch,
+        "nav": "batches",
         "progress": progress,
         "badge": wording.BATCH_BADGES[progress.state],
         "second_badge": wording.second_badge(

@@ -75,6 +75,7 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
     is_live = not history.is_at_rest or verbs.waits_for_answer(job, now=now)
     return {
         "document": document,
+        "nav": "batches",
         "history": history,
         "badge": history.chosen.badge,
         "held_accounts": [job.account] if history.chosen.is_held else [],

@@ -58,7 +58,7 @@ def _presented(problem: Mapping[str, Any]) -> dict[str, Any]:
     named = {place["row"] for place in shown}
     # In a file of one line every place is on line 1, which tells nothing.
     has_lines = any((place.get("line") or 0) > 1 for place in places)
-    rest = [row for row in problem["rows"] if row not in named]
+    rest = [] if _names_both(problem, places) else [row for row in problem["rows"] if row not in named]
     more = ", ".join(map(str, rest[:ROWS_NAMED])) + (", …" if len(rest) > ROWS_NAMED else "")
     return {
         **problem,
@@ -71,10 +71,15 @@ def _presented(problem: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _names_both(problem: Mapping[str, Any], places: Sequence[Mapping[str, Any]]) -> bool:
+    """One row that repeats another: the words and the place name both."""
+    return len(problem["rows"]) == 2 and len(places) == 1
+
+
 def _where(problem: Mapping[str, Any], places: Sequence[Mapping[str, Any]], *, has_lines: bool) -> str:
     """`row 2, line 9`, `row 2`, `rows 0 and 1`, `14 rows`, `line 3, character 7`, or nothing for the whole file."""
     rows = problem["rows"]
-    if len(rows) == 2 and len(places) == 1:  # one row that repeats another: the words name both
+    if _names_both(problem, places):
         return f"rows {rows[0]} and {rows[1]}"
     if len(rows) > 1 and len(places) != 1:
         return f"{len(rows):,} rows"

@@ -13,7 +13,7 @@ from django.test import Client
 
 from batches import storage
 from batches.engine import audit, running
-from batches.models import AuditEntry, Batch, Exchange, Job, JobEvent, JobState, ProviderAccount
+from batches.models import Artifact, AuditEntry, Batch, Exchange, Job, JobEvent, JobState, ProviderAccount
 from tests.factories import NOW, make_accepted_job, make_job, make_saved_job, make_submission, make_version
 from tests.web.stored import store_pdf
 
@@ -335,3 +335,20 @@ def test_a_store_that_is_away_is_not_a_missing_file(saved: Job, operator: Client
     answer = operator.get(pdf_of(saved))
     assert answer.status_code == 503
     assert "The file is kept" in answer.text
+
+
+def test_what_carries_one_instant_stands_in_the_order_in_which_it_came_about(batch: Batch, operator: Client) -> None:
+    """The intent before what it let leave; the stored file after "finished there" and before "saved"."""
+    job = make_saved_job(batch=batch)
+    later = NOW + timedelta(seconds=1)
+    Artifact.objects.update(stored_at=later)
+    for at, before, after in (
+        (NOW, "pending", "submitting"),
+        (later, "accepted", "rendered"),
+        (later, "rendered", "saved"),
+    ):
+        JobEvent.objects.create(job=job, at=at, from_state=before, to_state=after, reason="stored")
+    exchange(job, 0, "submit", 202)
+    Exchange.objects.update(at=NOW)
+    titles = [entry.title for entry in operator.get(page_of(job)).context["history"].timeline]
+    assert titles == ["Taken in", "Submitting", "Submission", "Fetching", "Stored and checked", "Saved"]

@@ -334,3 +334,9 @@ def test_form_and_started_batch_name_the_choice_alike(upload: Callable[..., Any]
     assert words in operator.get("/new/").text
     started = operator.post("/new/start/", {"draft": draft_of(upload(ROWS))})
     assert words in operator.get(started["Location"]).text
+
+
+def test_a_repeated_id_is_told_once_with_both_rows(upload: Callable[..., Any]) -> None:
+    page = upload([{"id": "A", "html_content": "x"}, {"id": "A", "html_content": "y"}]).text
+    assert "rows 0 and 1" in page
+    assert "Also row" not in page
