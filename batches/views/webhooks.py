@@ -35,7 +35,7 @@ def webhook(request: HttpRequest, account: str) -> HttpResponse:
     except Error as error:
         log.warning("a webhook for %s could not be stored", account, exc_info=error)
         return _answer(503, "It could not be stored; send it again.")
-    except Exception:
+    except Exception:  # whatever it is: a 500 would tell the provider nothing, and show a trace to whoever asks
         log.exception("a webhook for %s met a fault of ours", account)
         return _answer(503, "It could not be taken; send it again.")
     return HttpResponse(status=204)
