@@ -16,6 +16,7 @@ from batches.models.accounts import (
 )
 from batches.models.batches import Batch, BatchItem, ConflictPolicy
 from batches.models.documents import Artifact, ArtifactNotice, Document, DocumentVersion, SourceKind
+from batches.models.drafts import ColumnMapping, Draft, DraftState, TakeRows
 from batches.models.durations import Duration
 from batches.models.evidence import (
     Alert,
@@ -45,6 +46,7 @@ from batches.models.jobs import (
 from batches.models.objects import FindingKind, StoreFinding, StoreSweep, SweepKind
 from batches.models.pumps import PumpSlot
 from batches.models.repairs import BulkAction, BulkActionItem, ItemResult, Verb
+from batches.models.templates import Template, TemplateVersion
 from batches.models.workspaces import Membership, Role, Workspace
 
 __all__ = [
@@ -67,9 +69,12 @@ __all__ = [
     "BatchItem",
     "BulkAction",
     "BulkActionItem",
+    "ColumnMapping",
     "ConflictPolicy",
     "Document",
     "DocumentVersion",
+    "Draft",
+    "DraftState",
     "Duration",
     "EncryptedTextField",
     "Exchange",
@@ -96,6 +101,9 @@ __all__ = [
     "Submission",
     "SubmissionOutcome",
     "SweepKind",
+    "TakeRows",
+    "Template",
+    "TemplateVersion",
     "UnreadableSecret",
     "Verb",
     "WebhookEvent",

@@ -43,6 +43,23 @@ class Batch(models.Model):
     pause_reason = models.TextField(blank=True, default="", help_text="Why it is paused, for staff.")
     cancelled_at = models.DateTimeField(null=True, blank=True)
 
+    sample_of = models.OneToOneField(
+        "self",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="sample",
+        help_text="The batch that waits until somebody has looked at these few documents of it.",
+    )
+    spend_cap = models.DecimalField(
+        max_digits=12,
+        decimal_places=4,
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0)],
+        help_text="Most that it may cost, in the account's currency; then it pauses by itself.",
+    )
+
     weight = models.PositiveSmallIntegerField(
         default=1,
         validators=[MinValueValidator(1), MaxValueValidator(100)],

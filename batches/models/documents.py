@@ -6,7 +6,8 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from batches.models.checks import exactly_one, known_values
+from batches.models.checks import exactly_one, known_values, set_together
+from batches.models.templates import TemplateVersion
 from batches.models.workspaces import Workspace
 
 
@@ -61,6 +62,7 @@ class SourceKind(models.TextChoices):
     HTML = "html", "HTML"
     MARKDOWN = "markdown", "Markdown"
     URL = "url", "URL"
+    TEMPLATE = "template", "Template at the provider"
 
 
 class DocumentVersion(models.Model):
@@ -68,7 +70,8 @@ class DocumentVersion(models.Model):
 
     The input text (UTF-8) lies in the row when it is small, else in the artifact store under `input_key`.
     `input_sha256` is over kind, text and options (`manifests.fingerprint`): the same digest is the same version, unless
-    it was regenerated as it was; then an upload attaches to the newest of them.
+    it was regenerated as it was; then an upload attaches to the newest of them. A document that one of our templates
+    made keeps which version of it, and the data: its text is what came out, and stands here like any other.
     """
 
     document = models.ForeignKey(Document, on_delete=models.PROTECT, related_name="versions")
@@ -80,6 +83,10 @@ class DocumentVersion(models.Model):
     input_bytes = models.BigIntegerField()
     filename = models.CharField(max_length=255, blank=True, default="")
     options = models.JSONField(default=dict, blank=True)
+    template_version = models.ForeignKey(
+        TemplateVersion, on_delete=models.PROTECT, null=True, blank=True, related_name="document_versions"
+    )
+    template_data = models.JSONField(null=True, blank=True, help_text="What it was filled from.")
     reason = models.TextField(blank=True, default="", help_text="Why this version was made, for 2 and later.")
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
@@ -92,6 +99,7 @@ class DocumentVersion(models.Model):
             models.CheckConstraint(condition=models.Q(number__gte=1), name="version_number_from_one"),
             exactly_one("input_inline", "input_key", name="version_input_in_one_place"),
             known_values("kind", SourceKind, name="version_kind_known"),
+            set_together("template_version", "template_data", name="version_template_with_data"),
         ]
 
     def __str__(self) -> str:
