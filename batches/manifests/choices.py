@@ -12,7 +12,7 @@ class Choices:
     """All of it belongs to one upload; a manifest of JSON rows needs none of it but the templates."""
 
     encoding: str = ""
-    """Python codec of the manifest's text; "" for the byte-order mark's, else UTF-8. A guess is never taken by itself."""
+    """Python codec of the manifest's text; "" for the byte-order mark's, else UTF-8. No guess is taken by itself."""
     delimiter: str = ""
     """`,` `;` `|` or a tab; "" for what the header shows."""
     sheet: str = ""

@@ -1,4 +1,4 @@
-"""What reading needs of templates, whoever keeps them: finding one, its fields, and filling it. No template lives here."""
+"""What reading needs of templates, whoever keeps them: finding one, its fields, filling it. No template lives here."""
 
 from __future__ import annotations
 
