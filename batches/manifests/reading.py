@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO, Literal
@@ -21,6 +21,8 @@ from batches.manifests.problems import Code, Findings, ManifestRefused, listed, 
 from batches.manifests.rows import RowChecker
 
 _CHUNK_BYTES = 1 << 20
+#: Rows of 5 MB each take seconds to be checked, so progress is told often.
+_PROGRESS_ROWS = 100
 _ACCEPTED = "Accepted are JSON ([{…}, …]) and JSONL (one {…} per line), alone or in a ZIP with their HTML files."
 
 Format = Literal["json", "jsonl"]
@@ -37,11 +39,18 @@ class _Text:
     encoding: str
 
 
-def read(upload: source.ManifestSource, limits: Limits | None = None) -> Manifest:
+def _unheard(row_count: int) -> None:
+    """Nobody asked how far it is."""
+
+
+def read(
+    upload: source.ManifestSource, limits: Limits | None = None, *, progress: Callable[[int], None] = _unheard
+) -> Manifest:
     """Read and check an upload whole. Nothing is stored.
 
     Returns a Manifest, which is fit to be stored only when `ok`; close it when its rows were read.
-    Raises ManifestRefused, and nothing else whatever the bytes, when it cannot be read as a manifest.
+    Raises ManifestRefused, and nothing else whatever the bytes, when it cannot be read as a manifest. `progress` is
+    told now and then how many rows were checked; what it raises ends the reading and is passed on.
     """
     limits = limits or Limits()
     with ExitStack() as stack:
@@ -50,7 +59,7 @@ def read(upload: source.ManifestSource, limits: Limits | None = None) -> Manifes
         form = _form(text, opened.manifest_name, limits)
         findings = Findings(limits.max_places)
         checker = RowChecker(opened.files, text.file, limits, findings, has_characters=form == "json")
-        row_count, rows = _checked_rows(text, form, checker, limits)
+        row_count, rows = _checked_rows(text, form, checker, limits, progress)
         _judge_files(opened, checker, findings)
         same_file = opened.upload is opened.stream
         return Manifest(
@@ -71,7 +80,9 @@ def read(upload: source.ManifestSource, limits: Limits | None = None) -> Manifes
         )
 
 
-def _checked_rows(text: _Text, form: Format, checker: RowChecker, limits: Limits) -> tuple[int, list[ManifestRow]]:
+def _checked_rows(
+    text: _Text, form: Format, checker: RowChecker, limits: Limits, progress: Callable[[int], None]
+) -> tuple[int, list[ManifestRow]]:
     spans = jsonrows.list_rows if form == "json" else jsonrows.line_rows
     rows = []
     position = -1
@@ -87,6 +98,8 @@ def _checked_rows(text: _Text, form: Format, checker: RowChecker, limits: Limits
         row = checker.check(position, span, parsed.value, parsed.repeated_keys) if parsed else None
         if row is not None:
             rows.append(row)
+        if position % _PROGRESS_ROWS == 0:
+            progress(position)
     if position < 0:
         raise ManifestRefused(Code.EMPTY_FILE, "The manifest has no rows.", "Put one row per document into it.")
     return position + 1, rows

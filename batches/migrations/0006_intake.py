@@ -53,6 +53,8 @@ class Migration(migrations.Migration):
                 ('from_where', models.CharField(blank=True, default='', max_length=100)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('touched_at', models.DateTimeField(default=django.utils.timezone.now, help_text='When a person last did something to it.')),
+                ('due_at', models.DateTimeField(blank=True, help_text='When the worker may take it; empty: not its turn.', null=True)),
+                ('tries', models.PositiveSmallIntegerField(default=0, help_text='How often the worker took it since it was asked to.')),
                 ('lease_owner', models.CharField(blank=True, max_length=80, null=True)),
                 ('lease_until', models.DateTimeField(blank=True, null=True)),
             ],
@@ -97,6 +99,11 @@ class Migration(migrations.Migration):
             model_name='batch',
             name='spend_cap',
             field=models.DecimalField(blank=True, decimal_places=4, help_text="Most that it may cost, in the account's currency; then it pauses by itself.", max_digits=12, null=True, validators=[django.core.validators.MinValueValidator(0)]),
+        ),
+        migrations.AddField(
+            model_name='batch',
+            name='writing_at',
+            field=models.DateTimeField(blank=True, help_text='When rows were last added while they are written; empty once all are there.', null=True),
         ),
         migrations.AddField(
             model_name='documentversion',
@@ -181,7 +188,15 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='draft',
-            index=models.Index(condition=models.Q(('state__in', ['checking', 'starting'])), fields=['touched_at'], name='draft_for_worker'),
+            index=models.Index(condition=models.Q(('state__in', ['checking', 'starting'])), fields=['due_at'], name='draft_for_worker'),
+        ),
+        migrations.AddIndex(
+            model_name='draft',
+            index=models.Index(condition=models.Q(('state', 'swept'), _negated=True), fields=['touched_at'], name='draft_to_sweep'),
+        ),
+        migrations.AddConstraint(
+            model_name='draft',
+            constraint=models.CheckConstraint(condition=models.Q(('due_at__isnull', True), ('state__in', ['checking', 'starting']), _connector='OR'), name='draft_due_in_the_workers_turn'),
         ),
         migrations.AddConstraint(
             model_name='draft',

@@ -21,7 +21,10 @@ class ConflictPolicy(models.TextChoices):
 
 
 class Batch(models.Model):
-    """One manifest, handed over once. The file itself is kept byte for byte under `manifest_key`."""
+    """One manifest, handed over once. The file itself is kept byte for byte under `manifest_key`.
+
+    With `writing_at` its rows are still being written (`engine/writing.py`): it is paused until all of them are there.
+    """
 
     public_id = models.CharField(max_length=40)
     workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="batches")
@@ -42,6 +45,9 @@ class Batch(models.Model):
     paused_at = models.DateTimeField(null=True, blank=True)
     pause_reason = models.TextField(blank=True, default="", help_text="Why it is paused, for staff.")
     cancelled_at = models.DateTimeField(null=True, blank=True)
+    writing_at = models.DateTimeField(
+        null=True, blank=True, help_text="When rows were last added while they are written; empty once all are there."
+    )
 
     sample_of = models.OneToOneField(
         "self",

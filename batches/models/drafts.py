@@ -36,7 +36,8 @@ class Draft(models.Model):
 
     `look` is what its first bytes showed (`manifests.look`), `choices` what the person chose of it
     (`manifests.Choices`), `report` the validation answer. `generation` rises with every change of a choice: the result
-    of a check of an older one is dropped. With `target` its rows replace that batch's failed ones.
+    of a check of an older one is dropped. In the worker's turn `due_at` says when it may be taken. With `target` its
+    rows replace that batch's failed ones.
     """
 
     public_id = models.CharField(max_length=40)
@@ -75,6 +76,8 @@ class Draft(models.Model):
     from_where = models.CharField(max_length=100, blank=True, default="")
     created_at = models.DateTimeField(default=timezone.now)
     touched_at = models.DateTimeField(default=timezone.now, help_text="When a person last did something to it.")
+    due_at = models.DateTimeField(null=True, blank=True, help_text="When the worker may take it; empty: not its turn.")
+    tries = models.PositiveSmallIntegerField(default=0, help_text="How often the worker took it since it was asked to.")
     lease_owner = models.CharField(max_length=80, null=True, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
 
@@ -85,14 +88,17 @@ class Draft(models.Model):
             known_values("take", TakeRows, name="draft_take_known"),
             known_values("on_conflict", ConflictPolicy, name="draft_on_conflict_known"),
             set_together("lease_owner", "lease_until", name="draft_lease_pairs"),
+            models.CheckConstraint(
+                condition=models.Q(due_at__isnull=True) | models.Q(state__in=["checking", "starting"]),
+                name="draft_due_in_the_workers_turn",
+            ),
         ]
         indexes = [
             models.Index(fields=["workspace", "-created_at", "-id"], name="draft_list"),
             models.Index(
-                fields=["touched_at"],
-                condition=models.Q(state__in=["checking", "starting"]),
-                name="draft_for_worker",
+                fields=["due_at"], condition=models.Q(state__in=["checking", "starting"]), name="draft_for_worker"
             ),
+            models.Index(fields=["touched_at"], condition=~models.Q(state="swept"), name="draft_to_sweep"),
         ]
 
     def __str__(self) -> str:

@@ -235,3 +235,17 @@ def test_the_report_has_the_agreed_shape() -> None:
     }
     assert [problem["code"] for problem in report["errors"]] == ["duplicate_id", "missing_file"]
     assert [problem["code"] for problem in report["warnings"]] == ["unknown_column"]
+
+
+def test_whoever_asks_is_told_how_far_the_reading_is_and_may_end_it() -> None:
+    lines = b"".join(b'{"id": "A-%d", "html": "<p>x</p>"}\n' % n for n in range(250))
+    told: list[int] = []
+    with read(from_upload(io.BytesIO(lines), "a.jsonl"), progress=told.append):
+        assert told == [0, 100, 200]
+
+    def enough(row_count: int) -> None:
+        if row_count:
+            raise InterruptedError(row_count)
+
+    with pytest.raises(InterruptedError, match="100"):
+        read(from_upload(io.BytesIO(lines), "a.jsonl"), progress=enough)
