@@ -69,6 +69,8 @@ def resume(batch_id: int, *, reason: str, by: By, now: datetime) -> bool:
         batch = _taken(batch_id)
         if batch is None or batch.paused_at is None or batch.cancelled_at is not None:
             return False
+        if batch.writing_at is not None:
+            return False  # it runs by itself once all of its rows are there
         Batch.objects.filter(pk=batch.pk).update(paused_at=None, pause_reason="", stop_counts_from=now)
         alerts.close_for_batch(batch, AlertKind.BATCH_STOPPED, now=now)
         turns.choose_leads(Job.objects.filter(version__in=_named(batch).values("version")))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from batches.manifests.limits import Limits
 from batches.manifests.manifest import Manifest, ManifestRow, SourceKind, fingerprint
 from batches.manifests.planning import (
+    SENDING_ACTIONS,
     Action,
     ExistingDocument,
     ExistingVersion,
@@ -23,6 +24,7 @@ from batches.manifests.reading import read
 from batches.manifests.source import ManifestSource, from_path, from_upload
 
 __all__ = [
+    "SENDING_ACTIONS",
     "Action",
     "Code",
     "ExistingDocument",

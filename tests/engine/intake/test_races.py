@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from django.db import IntegrityError
 
-from batches.engine import intake
+from batches.engine import intake, writing
 from batches.engine.errors import IntakeRefused
+from batches.manifests import Plan, PlannedRow
 from batches.models import (
     AuditEntry,
     Batch,
@@ -78,7 +81,7 @@ def test_of_two_batches_that_race_for_one_id_with_other_input_one_is_refused_and
         [lambda checked=checked, key=f"k{n}": start(checked, store, key=key) for n, checked in enumerate(checks)]
     )
     (refused,) = [outcome for outcome in outcomes if isinstance(outcome, IntakeRefused)]
-    assert refused.words == intake.RACED
+    assert refused.words == writing.RACED
     assert everything() == (1, 2, 2, 2, 2, 1), "nothing of the refused one is left"
     loser = contents[outcomes.index(refused)]
     assert check(loser, workspace, account).report()["summary"]["changed"] == 1
@@ -92,9 +95,9 @@ def replans(monkeypatch: pytest.MonkeyPatch) -> list[intake.Check]:
     made: list[intake.Check] = []
     planned_again = intake._planned_again
 
-    def noted(checked: intake.Check) -> intake.Check:
+    def noted(checked: intake.Check, planned: Sequence[PlannedRow]) -> Plan:
         made.append(checked)
-        return planned_again(checked)
+        return planned_again(checked, planned)
 
     monkeypatch.setattr(intake, "_planned_again", noted)
     return made
@@ -121,7 +124,7 @@ def test_a_start_that_was_overtaken_by_other_input_is_refused_with_nothing_store
     before = everything()
     with pytest.raises(IntakeRefused) as refused:
         start(overtaken, store, key="second")
-    assert (refused.value.words, everything(), len(replans)) == (intake.RACED, before, 1)
+    assert (refused.value.words, everything(), len(replans)) == (writing.RACED, before, 1)
 
 
 @pytest.mark.parametrize("confirmed", [False, True])
@@ -138,7 +141,7 @@ def test_a_confirmation_covers_nothing_that_came_up_after_the_check(
     before = everything()
     with pytest.raises(IntakeRefused) as refused:
         start(overtaken, store, key="second", confirmed=confirmed)
-    assert (refused.value.words, everything()) == (intake.RACED, before)
+    assert (refused.value.words, everything()) == (writing.RACED, before)
 
 
 def test_a_start_that_is_overtaken_twice_is_refused(
@@ -151,10 +154,10 @@ def test_a_start_that_is_overtaken_twice_is_refused(
     def overtaken(*_given: object, **_options: object) -> None:
         raise IntegrityError
 
-    monkeypatch.setattr(intake, "_write", overtaken)
+    monkeypatch.setattr(writing, "_write_group", overtaken)
     with pytest.raises(IntakeRefused) as refused:
         start(check(rows("INV-1"), workspace, account), store)
-    assert (refused.value.words, everything(), len(replans)) == (intake.RACED, NOTHING, 1)
+    assert (refused.value.words, everything(), len(replans)) == (writing.RACED, NOTHING, 1)
 
 
 @pytest.mark.django_db(transaction=True)

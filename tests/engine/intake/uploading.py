@@ -19,10 +19,14 @@ def rows(*names: str, **changes: Any) -> list[dict[str, Any]]:
 
 
 def check(
-    documents: list[dict[str, Any]], workspace: Workspace, account: ProviderAccount, on_conflict: str = "refuse"
+    documents: list[dict[str, Any]],
+    workspace: Workspace,
+    account: ProviderAccount,
+    on_conflict: str = "refuse",
+    take: str = "all",
 ) -> intake.Check:
     source = manifests.from_upload(io.BytesIO(json.dumps(documents).encode()), "invoices.json")
-    return intake.check(source, workspace=workspace, account=account, on_conflict=on_conflict)
+    return intake.check(source, workspace=workspace, account=account, on_conflict=on_conflict, take=take)
 
 
 def start(checked: intake.Check, store: DiskStore, *, key: str = "key-1", **options: Any) -> Batch:

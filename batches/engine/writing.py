@@ -1,0 +1,409 @@
+"""Writing a plan down: documents, versions, jobs and the items of a batch, in groups that are one transaction each.
+
+A batch of one group is there whole or not at all. A larger one is paused while its rows are written, so nothing of it
+is sent before all of them are there; `Batch.writing_at` says so. Who dies between two groups leaves the rows that are
+there, and whoever writes the same plan again goes on behind them. Groups keep SQLite's one write lock for tenths of a
+second instead of half a minute. What may be started is `intake.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Exists, Max, OuterRef
+
+from batches import manifests, queue
+from batches.conf import ENGINE
+from batches.engine import audit, bulk, existing, keys, reviving, running, transitions, turns
+from batches.engine.audit import By
+from batches.engine.contention import again_after_deadlock
+from batches.engine.errors import IntakeRefused
+from batches.manifests import SENDING_ACTIONS, Action, PlannedRow
+from batches.models import (
+    ACTIVE_STATES,
+    Batch,
+    BatchItem,
+    Document,
+    DocumentVersion,
+    Draft,
+    DraftState,
+    Job,
+    JobState,
+    Submission,
+    Workspace,
+)
+from batches.storage import ArtifactStore, input_key
+
+#: Rows of one transaction, and bytes of their texts: a few tenths of a second on either database.
+ROWS_AT_ONCE = 2000
+BYTES_AT_ONCE = 16_000_000
+#: Rows per statement.
+CHUNK = 500
+BEING_WRITTEN = "Its rows are still being written."
+RACED = "Another batch with some of the same documents was started at this moment. Check the file again."
+CANCELLED = "The batch was cancelled while its rows were being written."
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What is written for whom. `replan` plans some of its rows against what the workspace has by now.
+
+    `summary` counts rows by outcome and follows where some are planned again. `hold` says why the batch stays paused
+    when all is there; empty: it runs.
+    """
+
+    batch: Batch
+    rows: Sequence[PlannedRow]
+    starter: By
+    store: ArtifactStore
+    replan: Callable[[Sequence[PlannedRow]], manifests.Plan]
+    facts: Mapping[str, Any]
+    summary: dict[str, int]
+    hold: str
+    progress: Callable[[int], None]
+    now: datetime
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Rows of one transaction, with the texts that lie in their versions' rows; read before it begins."""
+
+    rows: Sequence[PlannedRow]
+    texts: Mapping[int, bytes]
+    is_first: bool
+    is_last: bool
+
+
+class _AnothersBatch(Exception):
+    """Two starts with one creation key met, and the other was first: its batch is the one."""
+
+
+def write(writing: Writing, *, is_begun: bool) -> None:
+    """Write what is not there yet. `is_begun`: the batch's row and some of its items are.
+
+    Raises `IntakeRefused` with nothing of it left to be sent: no batch, or where rows were there already a cancelled
+    one. What `progress` raises passes on, and the rest can be written later.
+    """
+    try:
+        for group in _groups(writing, is_begun=is_begun):
+            _write_or_plan_again(writing, group)
+            writing.progress(group.rows[-1].row.position + 1 if group.rows else 0)
+            is_begun = True
+    except _AnothersBatch:
+        return
+    except IntakeRefused as refused:
+        if is_begun:
+            give_up(writing.batch, refused.words, now=writing.now)
+        raise
+
+
+def give_up(batch: Batch, words: str, *, now: datetime) -> None:
+    """End a batch that was not written whole: nothing of it was sent by its own turns, nothing will be.
+
+    Its creation key becomes free, so that the same file can be started once the reason is gone.
+    """
+    running.cancel(batch.pk, reason=words, by=audit.ENGINE, now=now)
+    begun = Batch.objects.filter(pk=batch.pk, writing_at__isnull=False)
+    begun.update(creation_key=keys.public_id("ended"))
+
+
+def written_renders(batch: Batch) -> int:
+    """How many rows that are there already are to be sent."""
+    return BatchItem.objects.filter(batch=batch, intake_outcome__in=SENDING_ACTIONS).count()
+
+
+def last_position(batch: Batch) -> int:
+    """Of the rows that are there; -1 without any. Rows are written in their order."""
+    last = BatchItem.objects.filter(batch=batch).aggregate(last=Max("position"))["last"]
+    return -1 if last is None else int(last)
+
+
+def end_forgotten(*, older_than: datetime, now: datetime) -> int:
+    """Give up what nobody has gone on writing for long, such as a command that was killed; how many batches.
+
+    A draft that is being started goes on by itself (`checking.py`).
+    """
+    starting = Draft.objects.filter(state=DraftState.STARTING).values_list("public_id", flat=True)
+    begun = Batch.objects.filter(writing_at__lt=older_than, cancelled_at=None)
+    forgotten = list(begun.exclude(creation_key__in=[creation_digest(key) for key in starting]).order_by("pk"))
+    for batch in forgotten:
+        give_up(batch, "Writing its rows was interrupted, and nobody went on.", now=now)
+    return len(forgotten)
+
+
+def creation_digest(creation_key: str) -> str:
+    """What a batch's row keeps of the key that makes a second start harmless."""
+    return hashlib.sha256(creation_key.encode()).hexdigest()
+
+
+# --- groups ---------------------------------------------------------------------------------------------------------
+
+
+def _groups(writing: Writing, *, is_begun: bool) -> Iterator[_Group]:
+    """The rows that are not there, cut into groups; one without rows where there is nothing but the end to write."""
+    there = last_position(writing.batch) if is_begun else -1
+    left = [planned for planned in writing.rows if planned.row.position > there]
+    is_first = not is_begun
+    start, is_last = 0, False
+    while not is_last:
+        rows, texts = _prepared(writing, left, start)
+        start += len(rows)
+        is_last = start >= len(left)
+        yield _Group(rows, texts, is_first, is_last)
+        is_first = False
+
+
+def _prepared(writing: Writing, left: Sequence[PlannedRow], start: int) -> tuple[list[PlannedRow], dict[int, bytes]]:
+    """The next group's rows with their texts. Large ones go into the store before any transaction, under keys that
+    their content names: harmless if it never commits."""
+    rows: list[PlannedRow] = []
+    texts: dict[int, bytes] = {}
+    held = 0
+    for planned in left[start : start + ROWS_AT_ONCE]:
+        row = planned.row
+        if rows and held >= BYTES_AT_ONCE:
+            break
+        if planned.action in (Action.NEW, Action.CHANGED):
+            if row.text_bytes > ENGINE.inline_bytes_most:
+                key = input_key(writing.batch.workspace.slug, row.business_id, row.input_sha256)
+                writing.store.put(key, io.BytesIO(row.text().encode()))
+                writing.progress(row.position)
+            else:
+                texts[row.position] = row.text().encode()
+                held += len(texts[row.position])
+        rows.append(planned)
+    return rows, texts
+
+
+def _write_or_plan_again(writing: Writing, group: _Group) -> None:
+    """Write a group. Where somebody else was first with some of it, what they started may be what this one wants."""
+    try:
+        _write_group(writing, group)
+        return
+    except IntegrityError as error:
+        if group.is_first and _is_begun_by_another(writing.batch):
+            raise _AnothersBatch from error
+        plan = writing.replan(group.rows)
+        if not plan.ok or _to_confirm(plan.rows) - _to_confirm(group.rows):  # nobody has seen, so nobody confirmed
+            raise IntakeRefused(RACED) from error
+    for outcomes, change in ((group.rows, -1), (plan.rows, 1)):
+        for planned in outcomes:
+            writing.summary[planned.action.value] = writing.summary.get(planned.action.value, 0) + change
+    try:
+        _write_group(writing, _Group(plan.rows, group.texts, group.is_first, group.is_last))
+    except IntegrityError as error:
+        raise IntakeRefused(RACED) from error
+
+
+def _is_begun_by_another(batch: Batch) -> bool:
+    other = Batch.objects.filter(workspace=batch.workspace_id, creation_key=batch.creation_key).first()
+    return other is not None and other.public_id != batch.public_id
+
+
+def _to_confirm(rows: Iterable[PlannedRow]) -> set[str]:
+    return {planned.row.business_id for planned in rows if any(notice.needs_confirmation for notice in planned.notices)}
+
+
+@again_after_deadlock
+@transaction.atomic
+def _write_group(writing: Writing, group: _Group) -> None:
+    batch, rows = writing.batch, group.rows
+    # Two batches that name the same new documents in different order would wait for each other (PostgreSQL).
+    Workspace.objects.select_for_update(no_key=True).get(pk=batch.workspace_id)
+    if group.is_first:
+        _begin(writing, is_whole=group.is_last)
+    else:
+        stands = Batch.objects.get(pk=batch.pk)
+        if stands.cancelled_at is not None:
+            raise IntakeRefused(CANCELLED)
+        if stands.writing_at is None:
+            return  # another worker had it meanwhile, and wrote the rest
+        there = last_position(batch)
+        rows = [planned for planned in rows if planned.row.position > there]
+    for chunk in bulk.chunks(rows, CHUNK):
+        _write_chunk(writing, chunk, group.texts)
+    if group.is_last and not group.is_first:
+        _finish(writing)
+    elif not group.is_last:
+        Batch.objects.filter(pk=batch.pk).update(writing_at=writing.now)
+    if group.is_last and not writing.hold and (sends(writing.summary) or not group.is_first):
+        queue.ring()
+
+
+def sends(summary: Mapping[str, int]) -> bool:
+    """Whether a plan with these counts renders anything."""
+    return any(summary.get(action.value) for action in SENDING_ACTIONS)
+
+
+def _begin(writing: Writing, *, is_whole: bool) -> None:
+    batch = writing.batch
+    batch.report = batch.report | {"summary": writing.summary}
+    batch.writing_at = None if is_whole else writing.now
+    batch.pause_reason = writing.hold if is_whole else BEING_WRITTEN
+    batch.paused_at = writing.now if batch.pause_reason else None
+    batch.save(force_insert=True)
+    audit.record(
+        "start_batch",
+        subject=f"batch {batch.public_id}",
+        workspace=batch.workspace,
+        by=writing.starter,
+        now=writing.now,
+        facts={**writing.facts, **writing.summary},
+    )
+
+
+def _finish(writing: Writing) -> None:
+    """All rows are there: the batch takes its turns, unless it is held back for another reason."""
+    batch = writing.batch
+    paused_at = writing.now if writing.hold else None
+    report = batch.report | {"summary": writing.summary}
+    Batch.objects.filter(pk=batch.pk).update(
+        writing_at=None, paused_at=paused_at, pause_reason=writing.hold, report=report
+    )
+    batch.paused_at = paused_at
+    unchanged = BatchItem.objects.filter(batch=batch, intake_outcome=Action.UNCHANGED.value)
+    _take_the_lead(unchanged.values("version"))
+
+
+def _write_chunk(writing: Writing, chunk: Sequence[PlannedRow], texts: Mapping[int, bytes]) -> None:
+    batch, now = writing.batch, writing.now
+    _make_documents(batch, [planned for planned in chunk if planned.action is Action.NEW], now=now)
+    documents = _documents(batch.workspace, [planned.row.business_id for planned in chunk])
+    _refuse_final(batch.workspace, [planned for planned in chunk if planned.action is Action.CHANGED])
+    sending = [planned for planned in chunk if planned.action in (Action.NEW, Action.CHANGED)]
+    bulk.insert(
+        DocumentVersion,
+        [_version(writing, planned, documents[planned.row.business_id], texts) for planned in sending],
+    )
+    versions = _versions(documents.values())
+    _make_jobs(batch, sending, documents, versions, now=now)
+    # A document that was under way when the file was checked may have been cancelled since.
+    waiting = [planned for planned in chunk if planned.action in (Action.REVIVE, Action.UNCHANGED)]
+    _revive(waiting, documents, versions, batch, now=now)
+    bulk.insert(
+        BatchItem,
+        [
+            {
+                "batch": batch.pk,
+                "position": planned.row.position,
+                "document": documents[planned.row.business_id],
+                "version": versions[documents[planned.row.business_id], planned.version_number],
+                "original_row": dict(planned.row.original),
+                "intake_outcome": planned.action.value,
+            }
+            for planned in chunk
+        ],
+    )
+    if batch.paused_at is None:
+        _take_the_lead(
+            [
+                versions[documents[planned.row.business_id], planned.version_number]
+                for planned in chunk
+                if planned.action is Action.UNCHANGED
+            ]
+        )
+
+
+def _refuse_final(workspace: Workspace, changed: Sequence[PlannedRow]) -> None:
+    """Raise for a document that was marked final since the check."""
+    names = [planned.row.business_id for planned in changed]
+    if names and Document.objects.filter(workspace=workspace, business_id__in=names, is_final=True).exists():
+        raise IntakeRefused("One of its documents was marked final at this moment. Check the file again.")
+
+
+def _make_documents(batch: Batch, planned_rows: Sequence[PlannedRow], *, now: datetime) -> None:
+    bulk.insert(
+        Document,
+        [
+            {
+                "workspace": batch.workspace_id,
+                "public_id": keys.public_id("doc"),
+                "business_id": planned.row.business_id,
+                "created_at": now,
+            }
+            for planned in planned_rows
+        ],
+    )
+
+
+def _documents(workspace: Workspace, business_ids: Sequence[str]) -> dict[str, int]:
+    """Document ids by business id."""
+    rows = Document.objects.filter(workspace=workspace, business_id__in=business_ids)
+    return dict(rows.values_list("business_id", "pk"))
+
+
+def _versions(document_ids: Iterable[int]) -> dict[tuple[int, int], int]:
+    """Version ids by document id and number."""
+    rows = DocumentVersion.objects.filter(document__in=list(document_ids)).values_list("document_id", "number", "pk")
+    return {(document_id, number): pk for document_id, number, pk in rows}
+
+
+def _version(writing: Writing, planned: PlannedRow, document_id: int, texts: Mapping[int, bytes]) -> dict[str, Any]:
+    row, starter = planned.row, writing.starter
+    inline = texts.get(row.position)
+    key = None if inline is not None else input_key(writing.batch.workspace.slug, row.business_id, row.input_sha256)
+    return {
+        "document": document_id,
+        "number": planned.version_number,
+        "kind": row.kind,
+        "input_inline": inline,
+        "input_key": key,
+        "input_sha256": row.input_sha256,
+        "input_bytes": row.text_bytes,
+        "filename": row.filename,
+        "options": dict(row.options),
+        "reason": "" if planned.action is Action.NEW else f"New content in {writing.batch.manifest_name}"[:200],
+        "created_by": starter.actor.pk if starter.actor else None,
+        "created_at": writing.now,
+    }
+
+
+def _make_jobs(
+    batch: Batch,
+    planned_rows: Sequence[PlannedRow],
+    documents: Mapping[str, int],
+    versions: Mapping[tuple[int, int], int],
+    *,
+    now: datetime,
+) -> None:
+    """The new versions' jobs; each version becomes its document's current one."""
+    made = [
+        (document_id, versions[document_id, planned.version_number])
+        for planned in planned_rows
+        for document_id in [documents[planned.row.business_id]]
+    ]
+    times = {"due_at": now, "created_at": now, "state_changed_at": now}
+    whose = {"account": batch.account_id, "lead_batch": batch.pk}
+    bulk.insert(Job, [{"version": version_id, **whose, **times} for _document, version_id in made])
+    if made:
+        is_taken = {"source_sha256": "", "source_seen_at": None}  # nothing newer than this was offered
+        current = [{"pk": document_id, "current_version": version_id, **is_taken} for document_id, version_id in made]
+        bulk.guarded_update(Document, current)
+
+
+def _revive(
+    planned_rows: Sequence[PlannedRow],
+    documents: Mapping[str, int],
+    versions: Mapping[tuple[int, int], int],
+    batch: Batch,
+    *,
+    now: datetime,
+) -> None:
+    """Versions that were cancelled before they were ever sent are sent now, at this batch's account."""
+    version_ids = [versions[documents[planned.row.business_id], planned.version_number] for planned in planned_rows]
+    may_exist = Submission.objects.filter(job=OuterRef("pk")).exclude(existing.REFUSED_FOR_GOOD)
+    cancelled = Job.objects.filter(~Exists(may_exist), version_id__in=version_ids, state=JobState.CANCELLED)
+    moves = [reviving.back(job, batch, reason="revived_by_upload", now=now) for job in cancelled]
+    transitions.move_many(moves, now=now)
+
+
+def _take_the_lead(version_ids: Any) -> None:
+    """Waiting documents whose batch is paused or cancelled are sent in the turns of this one."""
+    waiting = Job.objects.filter(version__in=version_ids, state__in=ACTIVE_STATES)
+    turns.choose_leads(waiting.exclude(turns.led_by_a_running_batch()))
