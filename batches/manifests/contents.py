@@ -59,6 +59,14 @@ def checked_text(given: str, limits: Limits) -> tuple[Content, str]:
     return _checked(text, raw, "utf-8", limits), text
 
 
+def checked_data(text: str, limits: Limits) -> Content:
+    """The facts of what is sent to a template that the provider keeps: JSON of our own making. Raises Unfit."""
+    raw = text.encode()
+    check_size(len(raw), limits)
+    digest = hashlib.sha256(raw).hexdigest()
+    return Content(len(raw), len(raw), digest, digest, "utf-8", None)
+
+
 def check_size(size: int, limits: Limits) -> None:
     """Raise Unfit when `size` bytes are more than one document may have."""
     if size > limits.max_document_bytes:

@@ -10,15 +10,19 @@ from batches.manifests.jsonrows import JsonValue
 from batches.manifests.problems import Code, shown
 
 SOURCES = ("html", "html_content", "markdown", "url")
-"""Exactly one of them says what is to become a PDF."""
+"""Exactly one of them, or `TEMPLATE`, says what is to become a PDF."""
+TEMPLATE = "template"
+"""Names the template that is filled from the row."""
 MOST_KEYS = 200
 """A row with more keys is not looked at key by key."""
 INLINE_SOURCES = frozenset({"html", "html_content", "markdown"})
 KNOWN = frozenset({"id", "filename", "options", "meta", *SOURCES})
+NO_DATA = KNOWN | {TEMPLATE, "template_version", "data"}
+"""Keys that a template is not filled from as they stand; every other one of its row is."""
 REMARK = "_"
 """Begins the columns that a list of failed rows adds (`_error`): they come back with the row and mean nothing."""
-_UNUSED = frozenset({"version", "data"})
-"""Allowed by the manifest format, without effect on a finished document."""
+_UNUSED = frozenset({"version", "data", "template_version", "language", "group"})
+"""Allowed by the manifest format, without effect on a document that is finished already."""
 
 #: Spellings without case, `_`, `-` and blanks. Close ones of the sources are found by likeness too.
 _SOURCE_SPELLINGS = {
@@ -44,7 +48,13 @@ _SOURCE_SYNONYMS = {
 _ID_SYNONYMS = frozenset(
     {"id", "customid", "externalid", "referenceid", "identifier", "documentid", "invoicenumber", "number"}
 )
-_TEMPLATE_KEYS = frozenset({"template", "templateid", "templatedata", "templateversion"})
+_TEMPLATE_SPELLINGS = {
+    "template": "template",
+    "templateid": "template",
+    "templatename": "template",
+    "templatedata": "data",
+    "templateversion": "template_version",
+}
 
 
 class Note(Protocol):
@@ -53,22 +63,25 @@ class Note(Protocol):
     def __call__(self, code: Code, column: str | None, message: str, fix: str) -> None: ...
 
 
-def checked_names(row: dict[str, JsonValue], error: Note, warning: Note) -> list[str]:
+def checked_names(
+    row: dict[str, JsonValue], error: Note, warning: Note, *, has_default_template: bool = False
+) -> list[str]:
     """The sources the row gives (not null), after noting unknown keys and a missing source.
 
-    A key that looks like a misspelled source is an error; any other unknown one is a warning.
+    A key that looks like a misspelled source is an error; any other unknown one is a warning. In the row of a template
+    no key is unknown: it is filled from them.
     """
-    given = [key for key in SOURCES if row.get(key) is not None]
+    given = [key for key in (*SOURCES, TEMPLATE) if row.get(key) is not None]
+    if not given and has_default_template:
+        given = [TEMPLATE]
+    if TEMPLATE in given:
+        return given
     blamed = False
     for key in row:
         if key in KNOWN or key.startswith(REMARK):
             continue
         meant = _meant_source(key, has_source=bool(given))
-        if _plain_spelling(key) in _TEMPLATE_KEYS and not given:
-            blamed = True
-            message = f"The key {shown(key, 40)} is not read: a manifest has no templates yet."
-            error(Code.UNKNOWN_COLUMN, column(key), message, _FIX_SOURCE)
-        elif meant:
+        if meant:
             blamed = True
             fix = f'Write it as "{meant}" if that is meant.'
             error(Code.UNKNOWN_COLUMN, column(key), f"The key {shown(key, 40)} is unknown.", fix)
@@ -95,6 +108,8 @@ def column(key: str) -> str:
 
 def _meant_source(key: str, *, has_source: bool) -> str | None:
     spelling = _plain_spelling(key)
+    if not has_source and key not in _UNUSED and spelling in _TEMPLATE_SPELLINGS:
+        return _TEMPLATE_SPELLINGS[spelling]
     if spelling in _SOURCE_SPELLINGS:
         return _SOURCE_SPELLINGS[spelling]
     if not has_source and spelling in _SOURCE_SYNONYMS:
@@ -113,4 +128,4 @@ def _plain_spelling(key: str) -> str:
     return "".join(character for character in key[:60].lower() if character not in "_- ")
 
 
-_FIX_SOURCE = 'Give "html" (a path, or the document itself), "html_content", "markdown" or "url".'
+_FIX_SOURCE = 'Give "html" (a path, or the document itself), "html_content", "markdown", "url" or "template".'

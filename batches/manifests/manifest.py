@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -18,8 +18,9 @@ from batches.manifests.problems import Problem
 
 if TYPE_CHECKING:
     from batches.manifests.planning import Plan
+    from batches.manifests.rereading import RowReader
 
-SourceKind = Literal["html", "markdown", "url"]
+SourceKind = Literal["html", "markdown", "url", "template"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,10 @@ class ManifestRow:
     """Checked RelayPDF options, spelled as the provider takes them; JSON values only."""
     meta: Mapping[str, str | int | float | bool | None]
     """Kept for the caller; never sent, no part of the document's identity."""
-    original: Mapping[str, Any]
-    """The row as given (evidence), JSON values only; the document's text is replaced by its length."""
     path: str | None
-    """Where the content stands in the ZIP or folder; None when it stands in the row itself."""
+    """Where the content stands in the ZIP or folder; None when it stands in the row itself, or a template makes it."""
+    template_key: int | None
+    """`RowTemplate.key` of the version that the text was made from; None where no template of ours was filled."""
     charset: str
     """Encoding of `read()`, e.g. `utf-8` or `windows-1252`."""
     content_sha256: str
@@ -54,18 +55,33 @@ class ManifestRow:
     """Length of `text()` as UTF-8."""
     input_sha256: str
     """The document's identity; see `fingerprint()`."""
-    _content: Callable[[], tuple[bytes, str]] = field(repr=False, compare=False)
+    start: int
+    """Byte at which the row starts in what its reader reads."""
+    size: int
+    _reader: RowReader = field(repr=False, compare=False)
 
     def read(self) -> bytes:
         """The content exactly as given: the file's bytes, or the row's text as UTF-8.
 
         Raises ManifestRefused (`changed_while_reading`) when the file is not what was checked.
         """
-        return self._content()[0]
+        return self._reader.content(self)[0]
 
     def text(self) -> str:
-        """The content as text, ready to be sent; raises as `read()`."""
-        return self._content()[1]
+        """The content as text, ready to be sent (a template filled again, and compared); raises as `read()`."""
+        return self._reader.content(self)[1]
+
+    @property
+    def original(self) -> Mapping[str, Any]:
+        """The row as given (evidence), JSON values only; the document's text is replaced by its length. Raises as
+        `read()`."""
+        return self._reader.original(self)
+
+    @property
+    def template_data(self) -> Mapping[str, Any] | None:
+        """What the template was filled from, JSON values only; None where there is no `template_key`. Raises as
+        `read()`."""
+        return None if self.template_key is None else self._reader.data(self)
 
 
 def fingerprint(kind: SourceKind, text: str, options: Mapping[str, Any]) -> str:

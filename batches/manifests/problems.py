@@ -227,8 +227,11 @@ class Findings:
         """Record an error that belongs to no row."""
         self._errors[(code, None)] = self._upload_group(code, message, fix, files)
 
-    def upload_warning(self, code: Code, message: str, fix: str, files: Iterable[str] = ()) -> None:
-        self._warnings[(code, None)] = self._upload_group(code, message, fix, files)
+    def upload_warning(
+        self, code: Code, message: str, fix: str, files: Iterable[str] = (), *, column: str | None = None
+    ) -> None:
+        """Record a warning of the upload, or of a column in all its rows."""
+        self._warnings[(code, column)] = self._upload_group(code, message, fix, files, column)
 
     def errors(self) -> tuple[Problem, ...]:
         return self._problems(self._errors)
@@ -252,8 +255,10 @@ class Findings:
         if len(group.places) < self._max_places:
             group.places.append(place)
 
-    def _upload_group(self, code: Code, message: str, fix: str, files: Iterable[str]) -> _Group:
-        return _Group(code, None, fix, message, count=1, files=tuple(files)[: self._max_places])
+    def _upload_group(
+        self, code: Code, message: str, fix: str, files: Iterable[str], column: str | None = None
+    ) -> _Group:
+        return _Group(code, column, fix, message, count=1, files=tuple(files)[: self._max_places])
 
     @staticmethod
     def _problems(groups: dict[tuple[Code, str | None], _Group]) -> tuple[Problem, ...]:

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import IO, Literal
 
 from batches.manifests import jsonrows, paths, sniffing, source
+from batches.manifests.choices import NO_CHOICES, Choices
 from batches.manifests.jsonrows import Parsed, Span
 from batches.manifests.limits import Limits
 from batches.manifests.manifest import Manifest, ManifestRow
 from batches.manifests.problems import Code, Findings, ManifestRefused, listed, megabytes, shown
 from batches.manifests.rows import RowChecker
+from batches.manifests.templates import Templates
 
 _CHUNK_BYTES = 1 << 20
 #: Rows of 5 MB each take seconds to be checked, so progress is told often.
@@ -44,7 +46,12 @@ def _unheard(row_count: int) -> None:
 
 
 def read(
-    upload: source.ManifestSource, limits: Limits | None = None, *, progress: Callable[[int], None] = _unheard
+    upload: source.ManifestSource,
+    limits: Limits | None = None,
+    *,
+    choices: Choices = NO_CHOICES,
+    templates: Templates | None = None,
+    progress: Callable[[int], None] = _unheard,
 ) -> Manifest:
     """Read and check an upload whole. Nothing is stored.
 
@@ -58,7 +65,15 @@ def read(
         text = _decoded(opened.stream, opened.manifest_name, limits, stack)
         form = _form(text, opened.manifest_name, limits)
         findings = Findings(limits.max_places)
-        checker = RowChecker(opened.files, text.file, limits, findings, has_characters=form == "json")
+        checker = RowChecker(
+            opened.files,
+            text.file,
+            limits,
+            findings,
+            has_characters=form == "json",
+            templates=templates,
+            choices=choices,
+        )
         row_count, rows = _checked_rows(text, form, checker, limits, progress)
         _judge_files(opened, checker, findings)
         same_file = opened.upload is opened.stream
@@ -100,6 +115,7 @@ def _checked_rows(
             rows.append(row)
         if position % _PROGRESS_ROWS == 0:
             progress(position)
+    checker.finish()
     if position < 0:
         raise ManifestRefused(Code.EMPTY_FILE, "The manifest has no rows.", "Put one row per document into it.")
     return position + 1, rows

@@ -15,19 +15,20 @@ CASES = Path(__file__).parent.parent / "cases"
 PAGE = '<!doctype html><meta charset="utf-8"><title>Invoice</title><h1>Invoice</h1>'
 
 
-def case(name: str) -> Manifest:
+def case(name: str, **asked: Any) -> Manifest:
     """The case's input, read as an upload. Raises ManifestRefused."""
-    return uploaded((CASES / name).read_bytes(), name)
+    return uploaded((CASES / name).read_bytes(), name, **asked)
 
 
-def uploaded(content: bytes | str, filename: str = "upload", limits: Limits | None = None) -> Manifest:
+def uploaded(content: bytes | str, filename: str = "upload", limits: Limits | None = None, **asked: Any) -> Manifest:
+    """`asked` is what `read` takes beside the limits: choices, templates, progress."""
     raw = content.encode() if isinstance(content, str) else content
-    return read(from_upload(io.BytesIO(raw), filename), limits)
+    return read(from_upload(io.BytesIO(raw), filename), limits, **asked)
 
 
-def listed(rows: Iterable[Any], limits: Limits | None = None) -> Manifest:
+def listed(rows: Iterable[Any], limits: Limits | None = None, **asked: Any) -> Manifest:
     """Rows uploaded as a JSON list."""
-    return uploaded(json.dumps(list(rows)), "manifest.json", limits)
+    return uploaded(json.dumps(list(rows)), "manifest.json", limits, **asked)
 
 
 def row(**changes: Any) -> dict[str, Any]:

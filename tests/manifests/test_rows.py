@@ -80,7 +80,7 @@ def test_a_row_has_one_source(given: dict[str, Any], kind: str, text: str) -> No
         ({"htmlContent": "<p>"}, ("unknown_column", "htmlContent")),
         ({"html": "<p>", "markdwon": "# x"}, ("unknown_column", "markdwon")),
         ({"path": "x.html"}, ("unknown_column", "path")),
-        ({"template": "invoice"}, ("unknown_column", "template")),
+        ({"templateId": "invoice"}, ("unknown_column", "templateId")),
         ({"html": "<p>", "filename": 7}, ("bad_filename", "filename")),
         ({"html": "<p>", "filename": " "}, ("bad_filename", "filename")),
         ({"html": "<p>", "filename": "a/b.pdf"}, ("bad_filename", "filename")),

@@ -1,0 +1,222 @@
+"""The document of a row: the one source it names, found, read or filled, and checked.
+
+Owns the rules of sources. Never opens an upload: the files it may read and the templates it may fill come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from batches.manifests import contents, keys, rowtemplates, values
+from batches.manifests.choices import Choices
+from batches.manifests.contents import Content
+from batches.manifests.jsonrows import JsonValue
+from batches.manifests.limits import Limits
+from batches.manifests.manifest import SourceKind
+from batches.manifests.problems import Code, Findings, Unfit, shown
+from batches.manifests.rowreport import RowReport
+from batches.manifests.source import Files
+from batches.manifests.templates import MissingField, RowTemplate, Templates
+
+#: Missing fields of one row that are looked for one after the other.
+_MISSING_MOST = 50
+#: Stands in for a field that a row lacks, while the others that it lacks are looked for.
+_FILLER = "1"
+
+
+class RowDocument(NamedTuple):
+    """A row's document as it was found: what `ManifestRow` keeps of it."""
+
+    kind: SourceKind
+    content: Content
+    path: str | None = None
+    template_key: int | None = None
+
+
+@dataclass(slots=True)
+class RowDocuments:
+    """Finds the documents of one upload's rows, one after the other."""
+
+    files: Files
+    limits: Limits
+    templates: Templates
+    choices: Choices
+    used_files: set[str] = field(default_factory=set)
+    """Names of all files that some row named."""
+    templates_by_key: dict[int, RowTemplate] = field(default_factory=dict)
+    _checked_files: dict[str, Content | Unfit] = field(default_factory=dict)
+    _found_templates: dict[tuple[str, int | None], RowTemplate | Unfit] = field(default_factory=dict)
+    _unused: dict[tuple[int, str], int] = field(default_factory=dict)
+    """Rows that have data under a path that the template (its key) does not read."""
+
+    def of_row(self, row: dict[str, JsonValue], given: list[str], report: RowReport) -> RowDocument | None:
+        """The document of a row that names the sources `given`; None after noting why it has none."""
+        if len(given) != 1:
+            if given:
+                message = f"The row names {len(given)} documents: {', '.join(given)}."
+                report.error(Code.SEVERAL_SOURCES, None, message, "Keep one of them.")
+            return None
+        key = given[0]
+        if key == keys.TEMPLATE:
+            return self._of_template(row, report)
+        value = row[key]
+        if not isinstance(value, str) or not values.is_text(value):
+            report.error(Code.WRONG_TYPE, key, f"{key} has to be text.", "Write it in quotes.")
+            return None
+        if key == "url":
+            return self._url(value, report)
+        if key == "html" and not values.is_markup(value):
+            return self._file(value, report)
+        return self._inline(key, value, report)
+
+    def tell_unused(self, findings: Findings) -> None:
+        """Warn of data that no template read; once all rows were looked at."""
+        for (template_key, path), count in self._unused.items():
+            template = self.templates_by_key[template_key]
+            rows = "one row" if count == 1 else f"{count:,} rows"
+            message = (
+                f"The template {template.slug} v{template.number} does not read {shown(path, 60)}, which {rows} give."
+            )
+            fix = "Check its spelling in the template, or leave it: it changes nothing."
+            findings.upload_warning(Code.UNKNOWN_COLUMN, message, fix, column=keys.column(path))
+
+    def _inline(self, key: str, value: str, report: RowReport) -> RowDocument | None:
+        try:
+            if key == "markdown":
+                values.check_markdown(value)
+        except Unfit as reason:
+            report.unfit(key, reason)
+            return None
+        return self._checked(
+            key, "markdown" if key == "markdown" else "html", value, report.named(f"The {key}"), report
+        )
+
+    def _checked(
+        self, column: str, kind: SourceKind, text: str, subject: str, report: RowReport, template_key: int | None = None
+    ) -> RowDocument | None:
+        try:
+            content, _ = contents.checked_text(text, self.limits)
+        except Unfit as reason:
+            report.unfit(column, reason, subject)
+            return None
+        _warn(column, content, report)
+        return RowDocument(kind, content, None, template_key)
+
+    def _file(self, path: str, report: RowReport) -> RowDocument | None:
+        if not path.strip():
+            report.error(Code.EMPTY_HTML, "html", "html is empty.", "Name a file, or put the document itself there.")
+            return None
+        try:
+            name = self.files.locate(path.strip())
+        except Unfit as reason:
+            report.unfit("html", reason, report.named(f"The path {shown(path)}"))
+            return None
+        self.used_files.add(name)
+        facts = self._file_facts(name)
+        if isinstance(facts, Unfit):
+            report.unfit("html", facts, report.named(f"The file {shown(name)}"))
+            return None
+        _warn("html", facts, report)
+        return RowDocument("html", facts, name)
+
+    def _file_facts(self, name: str) -> Content | Unfit:
+        """Check a file once, however many rows name it."""
+        if name not in self._checked_files:
+            try:
+                self._checked_files[name] = contents.checked_file(self.files.read(name), self.limits)[0]
+            except Unfit as reason:
+                self._checked_files[name] = reason.with_traceback(None)
+        return self._checked_files[name]
+
+    def _url(self, value: str, report: RowReport) -> RowDocument | None:
+        try:
+            content, _ = contents.checked_text(values.url(value), self.limits)
+        except Unfit as reason:
+            report.unfit("url", reason)
+            return None
+        return RowDocument("url", content)
+
+    def _of_template(self, row: dict[str, JsonValue], report: RowReport) -> RowDocument | None:
+        try:
+            slug = rowtemplates.slug(row, self.choices)
+        except Unfit as reason:
+            report.unfit(keys.TEMPLATE, reason)
+            return None
+        try:
+            number = rowtemplates.version(row, self.choices)
+        except Unfit as reason:
+            report.unfit("template_version", reason)
+            return None
+        if self.choices.are_provider_templates:
+            return self._at_provider(row, report)
+        template = self._template(slug, number)
+        if isinstance(template, Unfit):
+            report.unfit(keys.TEMPLATE, template)
+            return None
+        try:
+            data = rowtemplates.data_of(row, report.business_id or "")
+        except Unfit as reason:
+            report.unfit("data", reason)
+            return None
+        for path in rowtemplates.unused(data, template.fields):
+            self._unused[template.key, path] = self._unused.get((template.key, path), 0) + 1
+        text = _filled(template, data, report)
+        if text is None:
+            return None
+        subject = report.named(f"The filled template {template.slug} v{template.number}")
+        return self._checked(keys.TEMPLATE, "html", text, subject, report, template.key)
+
+    def _template(self, slug: str, number: int | None) -> RowTemplate | Unfit:
+        """Look a template up once, however many rows name it."""
+        wanted = (slug, number)
+        if wanted not in self._found_templates:
+            try:
+                found = self.templates.find(slug, number)
+            except Unfit as reason:
+                self._found_templates[wanted] = reason.with_traceback(None)
+            else:
+                self._found_templates[wanted] = self.templates_by_key.setdefault(found.key, found)
+        return self._found_templates[wanted]
+
+    def _at_provider(self, row: dict[str, JsonValue], report: RowReport) -> RowDocument | None:
+        try:
+            text = rowtemplates.for_provider(row, report.business_id or "", self.choices)
+        except Unfit as reason:
+            report.unfit("template_version" if reason.code is Code.MISSING_FIELD else "data", reason)
+            return None
+        try:
+            content = contents.checked_data(text, self.limits)
+        except Unfit as reason:
+            report.unfit("data", reason, report.named("The data"))
+            return None
+        return RowDocument("template", content)
+
+
+def _filled(template: RowTemplate, data: Mapping[str, Any], report: RowReport) -> str | None:
+    """The template's text for this row; None after noting every field that the row lacks."""
+    told: set[str] = set()
+    filled: Mapping[str, Any] | None = data
+    while filled is not None:
+        try:
+            text = template.fill(filled)
+        except MissingField as missing:
+            if missing.path in told or len(told) >= _MISSING_MOST:
+                return None
+            told.add(missing.path)
+            report.error(missing.code, keys.column(missing.path), missing.message, missing.fix)
+            filled = rowtemplates.with_field(filled, missing.path, _FILLER)
+        except Unfit as reason:
+            if not told:
+                report.unfit(keys.TEMPLATE, reason)
+            return None
+        else:
+            return None if told else text
+    return None
+
+
+def _warn(column: str, content: Content, report: RowReport) -> None:
+    if content.placeholder:
+        message = f"The document still holds the placeholder {content.placeholder}."
+        report.warning(Code.UNRESOLVED_PLACEHOLDER, column, message, "Fill it in, unless it is meant to be printed so.")
