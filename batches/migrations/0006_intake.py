@@ -230,4 +230,27 @@ class Migration(migrations.Migration):
             model_name='template',
             constraint=models.UniqueConstraint(fields=('workspace', 'slug'), name='template_slug_once_per_workspace'),
         ),
+        migrations.AddField(
+            model_name='batch',
+            name='waits_for_release',
+            field=models.BooleanField(default=False, help_text='Paused since its start, until somebody who has looked at its sample releases it.'),
+        ),
+        migrations.AddField(
+            model_name='submission',
+            name='batch',
+            field=models.ForeignKey(blank=True, help_text='The batch in whose turn it was sent: what it may cost counts there.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='submissions', to='batches.batch'),
+        ),
+        migrations.AddField(
+            model_name='submission',
+            name='billed_amount',
+            field=models.DecimalField(blank=True, decimal_places=6, help_text="What the provider says that it billed, in the account's currency; empty where it does not say.", max_digits=12, null=True),
+        ),
+        migrations.AddIndex(
+            model_name='submission',
+            index=models.Index(condition=models.Q(('billed_amount__isnull', False)), fields=['account', '-id'], name='submission_billed_lately'),
+        ),
+        migrations.AddConstraint(
+            model_name='batch',
+            constraint=models.CheckConstraint(condition=models.Q(('waits_for_release', False), ('paused_at__isnull', False), _connector='OR'), name='batch_waits_for_release_paused'),
+        ),
     ]

@@ -57,6 +57,9 @@ class Batch(models.Model):
         related_name="sample",
         help_text="The batch that waits until somebody has looked at these few documents of it.",
     )
+    waits_for_release = models.BooleanField(
+        default=False, help_text="Paused since its start, until somebody who has looked at its sample releases it."
+    )
     spend_cap = models.DecimalField(
         max_digits=12,
         decimal_places=4,
@@ -96,6 +99,10 @@ class Batch(models.Model):
             models.UniqueConstraint(fields=["workspace", "creation_key"], name="batch_creation_key_once_per_workspace"),
             known_values("on_conflict", ConflictPolicy, name="batch_on_conflict_known"),
             models.CheckConstraint(condition=models.Q(weight__gte=1, weight__lte=100), name="batch_weight_in_range"),
+            models.CheckConstraint(
+                condition=models.Q(waits_for_release=False) | models.Q(paused_at__isnull=False),
+                name="batch_waits_for_release_paused",
+            ),
         ]
         indexes = [models.Index(fields=["workspace", "-created_at", "-id"], name="batch_list")]
 

@@ -186,6 +186,14 @@ class Submission(models.Model):
 
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="submissions")
     account = models.ForeignKey(ProviderAccount, on_delete=models.PROTECT, related_name="submissions")
+    batch = models.ForeignKey(
+        "Batch",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="submissions",
+        help_text="The batch in whose turn it was sent: what it may cost counts there.",
+    )
     sequence = models.PositiveIntegerField()
     idempotency_key = models.CharField(max_length=64)
     route = models.CharField(max_length=100)
@@ -201,6 +209,13 @@ class Submission(models.Model):
     accepted_at = models.DateTimeField(null=True, blank=True)
     result = models.JSONField(
         null=True, blank=True, help_text="Where the finished PDF lies, as last read: url, size, expiry."
+    )
+    billed_amount = models.DecimalField(
+        max_digits=12,
+        decimal_places=6,
+        null=True,
+        blank=True,
+        help_text="What the provider says that it billed, in the account's currency; empty where it does not say.",
     )
     outcome = models.CharField(max_length=20, choices=SubmissionOutcome.choices, default=SubmissionOutcome.OPEN)
     closed_at = models.DateTimeField(null=True, blank=True)
@@ -251,6 +266,11 @@ class Submission(models.Model):
                 fields=["account", "watch_at"],
                 condition=models.Q(watch_at__isnull=False),
                 name="submission_watch_due",
+            ),
+            models.Index(
+                fields=["account", "-id"],
+                condition=models.Q(billed_amount__isnull=False),
+                name="submission_billed_lately",
             ),
         ]
 
