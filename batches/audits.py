@@ -30,6 +30,7 @@ ACTIONS: Mapping[str, str] = {
     "check_upload": "Checked a file:",
     "pause_batch": "Paused",
     "resume_batch": "Resumed",
+    "release_batch": "Released after a look at its sample:",
     "cancel_batch": "Cancelled batch",
     "download_archive": "Downloaded the archive of",
     "download_results": "Downloaded the results of",

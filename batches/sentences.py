@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 
 from batches import wording
 from batches.models import ACTIVE_STATES, Batch, JobState, ProviderAccount
@@ -206,7 +205,7 @@ class Estimate:
 def estimate(account: ProviderAccount, renders: int) -> Estimate:
     cost = ""
     if account.price_per_job is not None:
-        cost = f"{_money(account.price_per_job * renders)} {account.price_currency}".strip()
+        cost = wording.money(account.price_per_job * renders, account.price_currency)
     return Estimate(renders, wording.duration(pace_seconds(account, renders)), cost)
 
 
@@ -222,7 +221,3 @@ def interval_ms(account: ProviderAccount) -> float:
     """Milliseconds between two documents in the long run; the account's slowest limit decides."""
     windows = [float(seconds * 1000 / most) for most, seconds in sound_windows(account.submit_windows)]
     return max([float(sound_limit(account, "submit_interval_ms")), *windows])
-
-
-def _money(amount: Decimal) -> str:
-    return f"{amount:,.2f}" if amount >= Decimal("0.10") or not amount else f"{amount:.4f}"

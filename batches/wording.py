@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 
 from django.conf import settings
 from django.db import models
@@ -290,6 +291,17 @@ HOLD_WHAT_TO_DO: Mapping[str, str] = {
 def resume_command(public_id: str) -> str:
     """What a person types to let a paused batch go on."""
     return f"{settings.COMMAND_LINE} batch {public_id} --resume"
+
+
+def raise_cap_command(public_id: str) -> str:
+    """What a person types to let a batch go on that was paused at its spend cap."""
+    return f"{resume_command(public_id)} --spend-cap AMOUNT"
+
+
+def money(amount: Decimal, currency: str) -> str:
+    """`1.61 USD`, `0.0013 USD`"""
+    figure = f"{amount:,.2f}" if amount >= Decimal("0.10") or not amount else f"{amount:.4f}"
+    return f"{figure} {currency}".strip()
 
 
 def sentence(text: str) -> str:

@@ -193,6 +193,7 @@ BREACHES: dict[str, Callable[[], Any]] = {
     "batch_creation_key_once_per_workspace": second_creation,
     "batch_on_conflict_known": lambda: make_batch(on_conflict="shrug"),
     "batch_weight_in_range": lambda: make_batch(weight=0),
+    "batch_waits_for_release_paused": lambda: make_batch(waits_for_release=True),
     "item_position_once_per_batch": lambda: second_row(position="position"),
     "item_document_once_per_batch": lambda: second_row(document="document"),
     "item_dismissed_with_note": lambda: changed(in_batch_of(make_job()), dismissed_at=NOW),

@@ -254,7 +254,7 @@ def take_up(taking: Taking, *, now: datetime) -> str:
 
 
 def _taken(target: Submission, status: JobStatus, *, now: datetime) -> dict[str, Any]:
-    result = {"result": polling.result_facts(status.result, status.warnings)} if status.result else {}
+    result = polling.result_columns(status.result, status.warnings) if status.result else {}
     return {
         "provider_job_id": status.provider_job_id,
         "accepted_at": target.accepted_at or now,

@@ -7,9 +7,10 @@ nothing, however late it wakes up.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from django.db import transaction
@@ -187,11 +188,15 @@ def claimable(now: datetime) -> QuerySet[Job]:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How an account and some of its jobs stand: `led` are those that a running batch leads."""
+    """How an account and some of its jobs stand: `led` are those that a running batch leads, by the batch.
+
+    `caps` are the spend caps of these batches, of those that have one.
+    """
 
     health: str
     in_flight: int
-    led: frozenset[int]
+    led: Mapping[int, int]
+    caps: Mapping[int, Decimal]
 
 
 def standing(account_id: int, job_ids: Sequence[int]) -> Standing:
@@ -202,11 +207,13 @@ def standing(account_id: int, job_ids: Sequence[int]) -> Standing:
     """
     counted = Job.objects.filter(account_id=account_id, state__in=IN_FLIGHT_STATES).order_by().values("account_id")
     count = Coalesce(Subquery(counted.annotate(count=Count("pk")).values("count")), 0)
-    is_led = Case(When(turns.led_by_a_running_batch(), then=True), default=False)
-    rows = Job.objects.filter(pk__in=job_ids).annotate(is_led=is_led, in_flight=count)
-    found = list(rows.values_list("account__health", "in_flight", "pk", "is_led"))
+    lead = Case(When(turns.led_by_a_running_batch(), then="lead_batch_id"), default=None)
+    rows = Job.objects.filter(pk__in=job_ids).annotate(lead=lead, in_flight=count)
+    found = list(rows.values_list("account__health", "in_flight", "pk", "lead", "lead_batch__spend_cap"))
     health, in_flight = found[0][:2] if found else ("", 0)  # of no jobs, none is to leave
-    return Standing(health, in_flight, frozenset(pk for _health, _in_flight, pk, is_led in found if is_led))
+    led = {pk: batch_id for *_standing, pk, batch_id, _cap in found if batch_id is not None}
+    caps = {batch_id: cap for *_standing, _pk, batch_id, cap in found if batch_id is not None and cap is not None}
+    return Standing(health, in_flight, led, caps)
 
 
 @again_after_deadlock

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from batches.conf import EngineConf
-from batches.engine import answers, pacing, retries, steps, submission
+from batches.engine import answers, pacing, retries, spending, steps, submission
 from batches.engine.accounts import Providers
 from batches.engine.changes import Change
 from batches.engine.claims import Claim
@@ -32,10 +32,12 @@ SLICE_LEAST = READY_MOST // 2
 
 @dataclass(frozen=True)
 class Departure:
-    """What is left to do after one account's turn: the jobs to let go, which are somebody else's, and the changes."""
+    """What is left to do after one account's turn: the jobs to let go, which are somebody else's, the changes, and the
+    batches to pause, whose spend cap lets nothing more leave."""
 
     lost: Collection[int] = ()
     changes: Sequence[Change] = ()
+    capped: Collection[int] = ()
 
 
 @dataclass
@@ -61,6 +63,7 @@ class Departures:
         self._store = store
         self._clock = clock
         self._lines: dict[int, _Line] = defaultdict(_Line)
+        self._purse = spending.Purse()
 
     # --- how many to claim ---
 
@@ -160,7 +163,9 @@ class Departures:
         self, account: ProviderAccount, line: _Line, provider: Provider, *, free: int, now: datetime
     ) -> Departure:
         mine = [prepared for prepared in line.ready if self._held.is_mine(prepared.claim)]
-        intents = submission.commit_intents(account, mine, now=now, capabilities=provider.capabilities, most=free)
+        intents = submission.commit_intents(
+            account, mine, now=now, capabilities=provider.capabilities, most=free, purse=self._purse
+        )
         line.ask_again_at = intents.ask_again_at
         gone = intents.lost | {sending.prepared.claim.job_id for sending in intents.sendings}
         gone |= {stopped.claim.job_id for stopped in intents.stopped}
@@ -170,7 +175,7 @@ class Departures:
             line.sending.add(sending.prepared.claim.job_id)
             self._send(sending, provider, limits)
         stopped = [answers.judge_never_left(prepared.claim, now=now) for prepared in intents.stopped]
-        return Departure(intents.lost, stopped)
+        return Departure(intents.lost, stopped, intents.capped)
 
     def _send(self, sending: submission.Sending, provider: Provider, limits: pacing.Limits) -> None:
         claim = sending.prepared.claim

@@ -25,3 +25,7 @@ class IntakeRefused(EngineError):
 
 class AccountRule(EngineError):
     """A change of an account that its submissions or its hold forbid."""
+
+
+class SpendCapReached(EngineError):
+    """A batch may not go on under its spend cap; nothing was changed."""

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, BinaryIO, cast
 
 from batches import manifests
-from batches.engine import existing, keys, stopping, waiting, writing
+from batches.engine import existing, keys, spending, stopping, waiting, writing
 from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused
 from batches.engine.writing import Writing
@@ -109,6 +109,7 @@ def start(
     rules: stopping.Rules = stopping.NO_RULES,
     spend_cap: Decimal | None = None,
     hold: str = "",
+    sample_size: int = 0,
     progress: Callable[[int], None] = unheard,
 ) -> Batch:
     """Write the plan down and ring for pumps. The same `creation_key` returns the same batch, and goes on writing it
@@ -116,7 +117,7 @@ def start(
 
     `confirmed` says that the person has seen the notices that ask for it, `renders_most` how many renders were shown.
     `rules` and `spend_cap` are of a new batch; with `hold` it waits, paused for that reason, until somebody resumes
-    it. Raises `IntakeRefused` with nothing left to be sent.
+    it, with `sample_size` until somebody has looked at so many documents of it and releases it (`samples.py`). Raises `IntakeRefused` with nothing left to be sent.
     """
     digest = writing.creation_digest(creation_key)
     known = Batch.objects.filter(workspace=checked.workspace, creation_key=digest).first()
@@ -126,6 +127,8 @@ def start(
         if known is not None and known.cancelled_at is not None:
             raise IntakeRefused(writing.CANCELLED)
         _refuse_unless_startable(checked, known, confirmed=confirmed, renders_most=renders_most)
+        if known is None:
+            spending.refuse_to_start(checked.account, spend_cap, sum(planned.sends for planned in checked.rows))
     except IntakeRefused as refused:
         if known is not None:
             writing.give_up(known, refused.words, now=now)
@@ -134,7 +137,7 @@ def start(
     batch = known or _batch(checked, name, starter, digest, store, now=now)
     if known is None:
         rules.apply(batch)
-        batch.spend_cap = spend_cap
+        spending.put_cap(batch, spend_cap)
     facts = {"name": batch.name, "manifest_sha256": batch.manifest_sha256}
     wanted = Writing(
         batch=batch,
@@ -145,6 +148,7 @@ def start(
         facts=facts | ({"left_out": checked.left_out_count} if checked.left_out_count else {}),
         summary=dict(known.report["summary"]) if known else checked.plan.summary(),
         hold=hold,
+        sample_size=sample_size,
         progress=progress,
         now=now,
     )

@@ -314,7 +314,7 @@ def _wait(watch: Watch, job: Job, row: Submission, *, now: datetime) -> None:
 
 
 def _found(status: JobStatus) -> dict[str, Any]:
-    return {"result": polling.result_facts(status.result, status.warnings), "watch_at": None}
+    return {**polling.result_columns(status.result, status.warnings), "watch_at": None}
 
 
 def _surplus(watch: Watch, job: Job, row: Submission, *, now: datetime) -> None:

@@ -181,10 +181,10 @@ def _not_failed_after_all(
 
 def _rendered(claim: Claim, status: JobStatus, seen: dict[str, Any], context: PollContext) -> Change:
     assert claim.submission is not None
-    result = result_facts(status.result, status.warnings)
+    columns = result_columns(status.result, status.warnings)
     # Where it was read as failed once, that counts for nothing now.
     anew = {} if claim.submission.failed_at is None else {"failed_at": None}
-    submission = replace(claim.submission.with_result(result), failed_at=None)
+    submission = replace(claim.submission.with_result(columns["result"]), failed_at=None)
     after = claim.moved(
         JobState.RENDERED,
         submission=submission,
@@ -197,7 +197,7 @@ def _rendered(claim: Claim, status: JobStatus, seen: dict[str, Any], context: Po
         at=context.now,
         move=moving(claim, JobState.RENDERED, reason="provider_job_finished", fields={**seen, "due_at": context.now}),
         submission_id=claim.submission.id,
-        submission_fields={"result": result, **anew},
+        submission_fields={**columns, **anew},
         exchanges=((status.exchange, claim.submission.id),),
         after=after,
         follow=Follow(FollowStep.FETCH, context.now),
@@ -329,6 +329,12 @@ def _deadline_exceeded(
         exchanges=exchanges,
         alert=(AlertKind.DEADLINE_EXCEEDED, f"{claim.business_id}: {words}"),
     )
+
+
+def result_columns(ref: ResultRef | None, warnings: Sequence[str] = ()) -> dict[str, Any]:
+    """Of a submission that was read as finished; what it cost only where the provider says so."""
+    billed = {} if ref is None or ref.billed is None else {"billed_amount": ref.billed}
+    return {"result": result_facts(ref, warnings), **billed}
 
 
 def result_facts(ref: ResultRef | None, warnings: Sequence[str] = ()) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from batches.engine import (
     polling,
     slots,
     steps,
+    stopping,
 )
 from batches.engine.accounts import Providers
 from batches.engine.batchsizes import BatchSizes
@@ -236,6 +237,7 @@ class Pump:
                 self._let_go(job_id)
             for change in departure.changes:
                 self._queue(change, now)
+            stopping.at_cap(departure.capped, now=now)
 
     # --- status reads and downloads ---
 

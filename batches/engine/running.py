@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
 from batches import queue, wording
-from batches.engine import alerts, audit, pacing, transitions, turns
+from batches.engine import alerts, audit, pacing, spending, transitions, turns
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
+from batches.engine.errors import SpendCapReached
 from batches.models import (
+    ACCOUNT_SECRETS,
     NOTHING_THERE,
     AlertKind,
     Batch,
@@ -63,24 +67,59 @@ def stop(batch_id: int, *, reason: str, alert: str, now: datetime) -> bool:
 
 
 @again_after_deadlock
-def resume(batch_id: int, *, reason: str, by: By, now: datetime) -> bool:
-    """Let a paused batch go on; true when this call did it. Its stop rules count from here on."""
+def resume(
+    batch_id: int,
+    *,
+    reason: str,
+    by: By,
+    now: datetime,
+    spend_cap: Decimal | None = None,
+    only_release: bool = False,
+) -> bool:
+    """Let a paused batch go on; true when this call did it. Its stop rules count from here on.
+
+    One that waits for somebody to look at its sample is released by it; with `only_release` no other goes on.
+    `spend_cap` raises its cap. Raises `SpendCapReached` with nothing changed where the cap lets nothing more leave.
+    """
     with transaction.atomic():
         batch = _taken(batch_id)
         if batch is None or batch.paused_at is None or batch.cancelled_at is not None:
             return False
         if batch.writing_at is not None:
             return False  # it runs by itself once all of its rows are there
-        Batch.objects.filter(pk=batch.pk).update(paused_at=None, pause_reason="", stop_counts_from=now)
+        if only_release and not batch.waits_for_release:
+            return False
+        facts = _raise_cap(batch, spend_cap)
+        action = "release_batch" if batch.waits_for_release else "resume_batch"
+        Batch.objects.filter(pk=batch.pk).update(
+            paused_at=None, pause_reason="", waits_for_release=False, stop_counts_from=now
+        )
         alerts.close_for_batch(batch, AlertKind.BATCH_STOPPED, now=now)
         turns.choose_leads(Job.objects.filter(version__in=_named(batch).values("version")))
-        _record("resume_batch", batch, reason=reason, by=by, now=now)
+        _record(action, batch, reason=reason, by=by, now=now, facts=facts)
         queue.ring()
     return True
 
 
+def _raise_cap(batch: Batch, spend_cap: Decimal | None) -> dict[str, str]:
+    """Write the new cap, if one is given; what the audit log says of it. Raises `SpendCapReached`."""
+    if spend_cap is not None:
+        if batch.spend_cap is None:
+            raise SpendCapReached("This batch has no spend cap, so there is none to raise.")
+        if spend_cap < batch.spend_cap:
+            least = wording.money(batch.spend_cap, batch.account.price_currency)
+            raise SpendCapReached(f"A spend cap can only be raised: give at least {least}.")
+    words = spending.why_not_go_on(batch, spend_cap or batch.spend_cap)
+    if words and _named(batch).filter(cancelled_at=None, version__job__state=JobState.PENDING).exists():
+        raise SpendCapReached(f"{words} Raise the cap to let it go on.")
+    if spend_cap is None:
+        return {}
+    Batch.objects.filter(pk=batch.pk).update(spend_cap=spend_cap)
+    return {"spend_cap_before": str(batch.spend_cap), "spend_cap": str(spend_cap)}
+
+
 def cancel(batch_id: int, *, reason: str, by: By, now: datetime) -> bool:
-    """Give up what was not sent; true when this call cancelled it.
+    """Give up what was not sent, of the batch and of its sample; true when this call cancelled it.
 
     Items that wait are cancelled at once. An item whose submission may have left is cancelled too, and that is the
     memory of the wish: its job is resolved first, and ends as cancelled only if it proves never to have arrived. What
@@ -102,13 +141,18 @@ def _give_up(batch_id: int, *, reason: str, by: By, now: datetime) -> int | None
     batch = _taken(batch_id)
     if batch is None or batch.cancelled_at is not None:
         return None
-    Batch.objects.filter(pk=batch.pk).update(cancelled_at=now, paused_at=None, pause_reason="")
-    alerts.close_for_batch(batch, AlertKind.BATCH_STOPPED, now=now)
-    named = _named(batch)
-    count = named.filter(cancelled_at=None, version__job__state__in=CANCELLABLE_STATES).update(cancelled_at=now)
-    turns.choose_leads(Job.objects.filter(lead_batch=batch))
-    _revoke(Job.objects.filter(lead_batch=None, version__in=named.values("version")))
-    _record("cancel_batch", batch, reason=reason, by=by, now=now, facts={"items_cancelled": count})
+    given_up = [batch, *Batch.objects.select_for_update(no_key=True).filter(sample_of=batch, cancelled_at=None)]
+    for each in given_up:
+        Batch.objects.filter(pk=each.pk).update(
+            cancelled_at=now, paused_at=None, pause_reason="", waits_for_release=False
+        )
+        alerts.close_for_batch(each, AlertKind.BATCH_STOPPED, now=now)
+        unsent = _named(each).filter(cancelled_at=None, version__job__state__in=CANCELLABLE_STATES)
+        facts = {"items_cancelled": unsent.update(cancelled_at=now)}
+        _record("cancel_batch", each, reason=reason, by=by, now=now, facts=facts)
+    for each in given_up:
+        turns.choose_leads(Job.objects.filter(lead_batch=each))
+    _revoke(Job.objects.filter(lead_batch=None, version__in=_named(batch).values("version")))
     return batch.workspace_id
 
 
@@ -196,7 +240,12 @@ def _taken(batch_id: int, *, wait: bool = True) -> Batch | None:
     accounts.add(Batch.objects.values_list("account_id", flat=True).get(pk=batch_id))
     for account_id in sorted(accounts):
         pacing.lock(account_id, Lane.SUBMIT)
-    return Batch.objects.select_for_update(no_key=True, of=("self",)).select_related("workspace").get(pk=batch_id)
+    return (
+        Batch.objects.select_for_update(no_key=True, of=("self",))
+        .select_related("workspace", "account")
+        .defer(*(f"account__{name}" for name in ACCOUNT_SECRETS))
+        .get(pk=batch_id)
+    )
 
 
 def _pause(batch: Batch, *, reason: str, by: By, now: datetime) -> bool:
@@ -227,7 +276,7 @@ def _named(batch: Batch) -> QuerySet[BatchItem]:
 
 
 def _record(
-    action: str, batch: Batch, *, reason: str, by: By, now: datetime, facts: dict[str, int] | None = None
+    action: str, batch: Batch, *, reason: str, by: By, now: datetime, facts: dict[str, Any] | None = None
 ) -> None:
     audit.record(
         action,

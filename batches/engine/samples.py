@@ -1,19 +1,21 @@
 """A few documents first: a batch waits, paused, until somebody has looked at its sample and releases it.
 
 The sample is a batch of its own over the same document versions, so that releasing the other one attaches to what was
-rendered: each is sent and billed once. Making it is part of the transaction that starts the batch (`intake.py`);
+rendered: each is sent and billed once. Making it is part of the transaction that writes the last rows of the batch (`writing.py`);
 releasing and cancelling are `running.resume` and `running.cancel`, which know of it.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from batches import wording
 from batches.engine import audit, bulk, keys, running, turns
 from batches.engine.audit import By
-from batches.manifests import PlannedRow
+from batches.manifests import SENDING_ACTIONS
 from batches.models import Batch, BatchItem, Job
 
 #: Why a batch with a sample does not go on; shown on every face.
@@ -29,29 +31,31 @@ class Chosen:
     words: str = ""
 
 
-def choose(rows: Sequence[PlannedRow], size: int) -> Chosen:
-    """First, last and evenly between, of the rows that would be sent. Pure.
+def choose(sent: Sequence[int], size: int) -> Chosen:
+    """First, last and evenly between of the positions of the rows that are sent. Pure.
 
     None where nothing is sent, and where no document would be left to wait: then the batch itself is the sample.
     """
     size = min(size, SAMPLE_MOST)
     if size < 1:
         return Chosen()
-    sent = [planned.row.position for planned in rows if planned.sends]
     if not sent:
         return Chosen(words="No sample was rendered first, since nothing of it is sent; it started at once.")
     if len(sent) <= size:
-        words = f"No sample was rendered first: it sends only {len(sent)}, and {size} were asked for. It started at once."
-        return Chosen(words=words)
+        few = f"it sends only {wording.documents(len(sent))}, no more than the sample would be"
+        return Chosen(words=f"No sample was rendered first: {few}; it started at once.")
     if size == 1:
         return Chosen((sent[0],))
     places = (round(index * (len(sent) - 1) / (size - 1)) for index in range(size))
     return Chosen(tuple(sent[place] for place in places))
 
 
-def hold(batch: Batch, *, now: datetime) -> None:
-    """Make a batch that is not written yet wait for its release."""
-    batch.paused_at, batch.pause_reason, batch.waits_for_release = now, WAITS, True
+def choose_of(batch: Batch, size: int) -> Chosen:
+    """As `choose`, of a batch whose items are all written."""
+    if size < 1:
+        return Chosen()
+    sent = BatchItem.objects.filter(batch=batch, intake_outcome__in=SENDING_ACTIONS).order_by("position")
+    return choose(list(sent.values_list("position", flat=True)), size)
 
 
 def make(batch: Batch, positions: Sequence[int], *, by: By, now: datetime) -> Batch:
@@ -68,7 +72,7 @@ def make(batch: Batch, positions: Sequence[int], *, by: By, now: datetime) -> Ba
         manifest_bytes=batch.manifest_bytes,
         report={name: batch.report[name] for name in ("columns", "columns_are_all") if name in batch.report},
         on_conflict=batch.on_conflict,
-        creation_key=f"{batch.creation_key[:-7]}-sample",
+        creation_key=hashlib.sha256(f"sample of {batch.public_id}".encode()).hexdigest(),
         created_by=batch.created_by,
         created_at=now,
         weight=batch.weight,

@@ -1,4 +1,5 @@
-"""A batch's own stop rules: so many failures, or so many per cent of what has ended, and it pauses by itself.
+"""A batch's own stop rules: so many failures, or so many per cent of what has ended, or its spend cap, and it pauses by
+itself. What it has spent, and that nothing beyond the cap leaves meanwhile, is in `spending.py`.
 
 Asked when failures were written, once for a group of them, and by the sweep. Only what failed in the batch's own time
 counts: documents that had failed before it was handed over, or before a person let it go on, do not.
@@ -10,14 +11,15 @@ counted last (`Watch`) and counts again only once the rule may be near; and it n
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 
 from django.core.exceptions import ValidationError
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
-from batches.engine import mishaps, running
+from batches import wording
+from batches.engine import mishaps, running, spending
 from batches.engine.errors import IntakeRefused
 from batches.models import (
     ACTIVE_STATES,
@@ -30,7 +32,6 @@ from batches.models import (
     Job,
     JobState,
 )
-from batches.wording import resume_command
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ PUMPS_SUPPOSED = 16
 #: A share is asked at most so often by one pump for each so many failures there are: a batch may hover below its limit
 #: for hours, and the share of many moves slowly while counting them takes long.
 SHARE_EVERY, SHARE_FAILURES = timedelta(seconds=1), 500
+CAP_WHAT_TO_DO = "Nothing new of it is sent; what the provider has is still saved. Raise the cap to let it go on:"
 WHAT_TO_DO = "Nothing new of it is sent; what the provider has is still saved. Look at what failed, and why, first;"
 
 
@@ -102,6 +104,27 @@ class Watch:
             log.warning("the stop rules could not be asked; the sweep asks them", exc_info=True)
 
 
+def at_cap(batch_ids: Iterable[int], *, now: datetime) -> int:
+    """Pause those of these batches whose spend cap lets nothing more leave; how many were paused.
+
+    Until it is done nothing of them leaves all the same, so what fails here is asked for again by the next departure.
+    """
+    paused = 0
+    for batch_id in sorted(batch_ids):
+        with mishaps.contained(f"pausing batch {batch_id} at its spend cap"):
+            batch = Batch.objects.select_related("account").get(pk=batch_id)
+            since = now - spending.ANSWER_WITHIN
+            words = spending.why_not_go_on(batch, batch.spend_cap, unanswered_since=since)
+            if not words:
+                continue
+            how = wording.raise_cap_command(batch.public_id)
+            alert = f"{batch.name} was paused at its spend cap: {words} {CAP_WHAT_TO_DO} {how}"
+            if running.stop(batch.pk, reason=words, alert=alert, now=now):
+                log.warning("batch %s was paused at its spend cap: %s", batch.public_id, words)
+                paused += 1
+    return paused
+
+
 def sweep(*, now: datetime) -> int:
     """Ask every running batch's rules; returns how many were paused. Closes what is told of batches that have ended.
 
@@ -159,7 +182,7 @@ def _ask(batch: Batch, counted: Counted, *, now: datetime) -> bool:
         return False
     if percent is None:  # the person is told how many there are by now
         words = verdict(_count_since(batch, FAILED_STATES, most=None), ended, after=after, percent=percent) or words
-    how = f"then resume it with: {resume_command(batch.public_id)}"
+    how = f"then resume it with: {wording.resume_command(batch.public_id)}"
     alert = f"{batch.name} was paused by its own rule: {words} {WHAT_TO_DO} {how}"
     if not running.stop(batch.pk, reason=words, alert=alert, now=now):
         return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from batches.conf import ENGINE
-from batches.engine import bulk, claims, credit, keys, pacing, retries, retry_budget, suspects, transitions
+from batches.engine import bulk, claims, credit, keys, pacing, retries, retry_budget, spending, suspects, transitions
 from batches.engine.changes import moving
 from batches.engine.claims import Claim, OpenSubmission
 from batches.engine.contention import again_after_deadlock
@@ -96,13 +97,15 @@ class Sending:
 class Intents:
     """What may be sent now; which jobs turned out to be somebody else's; and when to ask again for the rest.
 
-    `stopped` had a slot, missed it, and no running batch needs them any more: they go back as never sent.
+    `stopped` had a slot, missed it, and no running batch needs them any more: they go back as never sent. `capped` are
+    batches of which nothing more may leave under their spend cap.
     """
 
     sendings: list[Sending]
     lost: set[int]
     ask_again_at: datetime
     stopped: tuple[Prepared, ...] = ()
+    capped: frozenset[int] = frozenset()
 
 
 def read_inputs(version_ids: Sequence[int]) -> dict[int, Input]:
@@ -160,7 +163,13 @@ def prepare_again(claim: Claim, submission: OpenSubmission, inline: bytes | None
 
 @again_after_deadlock
 def commit_intents(
-    account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime, capabilities: Capabilities, most: int
+    account: ProviderAccount,
+    ready: Sequence[Prepared],
+    *,
+    now: datetime,
+    capabilities: Capabilities,
+    most: int,
+    purse: spending.Purse | None = None,
 ) -> Intents:
     """Commit the intent of as many of `ready` as slots and the in-flight cap allow, at most `most`.
 
@@ -175,7 +184,12 @@ def commit_intents(
         standing = claims.standing(account.pk, [prepared.claim.job_id for prepared in ready])
         if standing.health != AccountHealth.OPEN:
             return Intents([], set(), now + timedelta(seconds=ENGINE.claim_interval_seconds))
-        chosen, gone, stopped = _choose(account, ready, standing, now=now)
+        wanted, gone, stopped = _wanted(account, ready, standing, now=now)
+        firsts = [prepared.claim.job_id for prepared in wanted if not prepared.is_resend]
+        back = spending.held_back(
+            purse or spending.Purse(), account, firsts, led=standing.led, caps=standing.caps, now=now
+        )
+        chosen = _choose(account, [one for one in wanted if one.claim.job_id not in back.jobs], standing, now=now)
         verdict = retry_budget.judge(
             [_asking(prepared) for prepared in chosen], retry_budget.tokens_of(lane, now), now=now
         )
@@ -183,7 +197,8 @@ def commit_intents(
         gone |= {chosen[at].claim.job_id for at, _until in verdict.waits}
         chosen = [chosen[at] for at in verdict.admitted][:most]
         if not chosen:
-            return Intents([], gone, now + timedelta(seconds=ENGINE.claim_interval_seconds), stopped)
+            ask_again_at = now + timedelta(seconds=ENGINE.claim_interval_seconds)
+            return Intents([], gone, ask_again_at, stopped, back.reached)
         reservation = pacing.reserve(
             account.pk,
             Lane.SUBMIT,
@@ -207,16 +222,16 @@ def commit_intents(
             takes_key=capabilities.client_key,
             harmless=capabilities.resend_is_harmless,
         )
-        sendings = _commit_first(account, first, until, now=now) + _commit_again(again, now=now)
+        sendings = _commit_first(account, first, until, led=standing.led, now=now) + _commit_again(again, now=now)
     given = {prepared.claim.job_id for prepared, _slot in slotted}
     lost = gone | given - {sending.prepared.claim.job_id for sending in sendings}
-    return Intents(sendings, lost, reservation.ask_again_at, stopped)
+    return Intents(sendings, lost, reservation.ask_again_at, stopped, back.reached)
 
 
-def _choose(
+def _wanted(
     account: ProviderAccount, ready: Sequence[Prepared], standing: claims.Standing, *, now: datetime
 ) -> tuple[list[Prepared], set[int], tuple[Prepared, ...]]:
-    """What cap, batches and probation let through, resends first; and what no running batch leads any more.
+    """What running batches lead, and what none leads any more.
 
     Of those, the jobs that wait as pending are lost to this pump; the others had an intent and are `stopped`.
     """
@@ -224,11 +239,17 @@ def _choose(
     gone = {prepared.claim.job_id for prepared in unwanted if not prepared.is_resend}
     stopped = tuple(prepared for prepared in unwanted if prepared.is_resend)
     wanted = [prepared for prepared in ready if not prepared.never_left or prepared.claim.job_id in standing.led]
-    wanted = _suspected(account.pk, wanted, now=now)
+    return _suspected(account.pk, wanted, now=now), gone, stopped
+
+
+def _choose(
+    account: ProviderAccount, wanted: Sequence[Prepared], standing: claims.Standing, *, now: datetime
+) -> list[Prepared]:
+    """What the cap of what is in flight and probation let through, resends first."""
     room = max(0, sound_limit(account, "max_in_flight") - standing.in_flight)
     chosen = [prepared for prepared in wanted if prepared.is_resend]  # they are counted in flight already
     chosen += [prepared for prepared in wanted if not prepared.is_resend][:room]
-    return list(credit.admit(account, chosen, now=now)), gone, stopped
+    return list(credit.admit(account, chosen, now=now))
 
 
 def _suspected(account_id: int, wanted: Sequence[Prepared], *, now: datetime) -> list[Prepared]:
@@ -268,9 +289,17 @@ def _asking(prepared: Prepared) -> retry_budget.Asking:
 
 
 def _commit_first(
-    account: ProviderAccount, pairs: Sequence[tuple[Prepared, datetime]], until: datetime | None, *, now: datetime
+    account: ProviderAccount,
+    pairs: Sequence[tuple[Prepared, datetime]],
+    until: datetime | None,
+    *,
+    led: Mapping[int, int],
+    now: datetime,
 ) -> list[Sending]:
-    """pending → submitting, with the submission's row: a new one, or the open one that was definitely refused."""
+    """pending → submitting, with the submission's row: a new one, or the open one that was definitely refused.
+
+    Either is counted where its turn is taken: `led`, the leading batch by job.
+    """
     doubtful = _stop_doubtful([prepared for prepared, _slot in pairs], now=now)
     pairs = [pair for pair in pairs if pair[0].claim.job_id not in doubtful]
     if not pairs:
@@ -280,7 +309,10 @@ def _commit_first(
     )
     mine = [pair for pair in pairs if pair[0].claim.job_id in moved]
     fresh = [(prepared, slot) for prepared, slot in mine if prepared.claim.submission is None]
-    rows = [_new_submission(account, prepared, until, now=now) for prepared, _slot in fresh]
+    rows = [
+        _new_submission(account, prepared, until, batch_id=led[prepared.claim.job_id], now=now)
+        for prepared, _slot in fresh
+    ]
     made = bulk.insert_returning(Submission, rows, key="job_id")
     sendings = [
         _sending(prepared, _open_submission(made[row["job_id"]], row), slot)
@@ -288,9 +320,13 @@ def _commit_first(
     ]
     # Refused on every try so far, so nothing is there: the same key and bytes, and its time starts anew.
     refused = [(prepared, known, slot) for prepared, slot in mine if (known := prepared.claim.submission) is not None]
-    Submission.objects.filter(pk__in=[known.id for _prepared, known, _slot in refused]).update(
-        first_sent_at=now, last_sent_at=now, resend_until=until, in_doubt=True
-    )
+    by_batch: dict[int, list[int]] = defaultdict(list)
+    for prepared, known, _slot in refused:
+        by_batch[led[prepared.claim.job_id]].append(known.id)
+    for batch_id, ids in by_batch.items():
+        Submission.objects.filter(pk__in=ids).update(
+            first_sent_at=now, last_sent_at=now, resend_until=until, in_doubt=True, batch_id=batch_id
+        )
     sendings += [
         _sending(prepared, replace(known, first_sent_at=now, resend_until=until, in_doubt=True), slot)
         for prepared, known, slot in refused
@@ -321,7 +357,7 @@ def _stop_doubtful(ready: Sequence[Prepared], *, now: datetime) -> set[int]:
 
 
 def _new_submission(
-    account: ProviderAccount, prepared: Prepared, until: datetime | None, *, now: datetime
+    account: ProviderAccount, prepared: Prepared, until: datetime | None, *, batch_id: int, now: datetime
 ) -> dict[str, Any]:
     """The columns of the row that makes a submission."""
     claim = prepared.claim
@@ -329,6 +365,7 @@ def _new_submission(
     return {
         "job_id": claim.job_id,
         "account_id": account.pk,
+        "batch_id": batch_id,
         "sequence": sequence,
         "idempotency_key": keys.idempotency_key(
             workspace_id=claim.workspace_id,

@@ -20,7 +20,7 @@ from django.db.models import Exists, Max, OuterRef
 
 from batches import manifests, queue
 from batches.conf import ENGINE
-from batches.engine import audit, bulk, existing, keys, reviving, running, transitions, turns
+from batches.engine import audit, bulk, existing, keys, reviving, running, samples, transitions, turns
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.engine.errors import IntakeRefused
@@ -55,7 +55,7 @@ class Writing:
     """What is written for whom. `replan` plans some of its rows against what the workspace has by now.
 
     `summary` counts rows by outcome and follows where some are planned again. `hold` says why the batch stays paused
-    when all is there; empty: it runs.
+    when all is there; empty: it runs. `sample_size`: it waits until so many of its documents were looked at.
     """
 
     batch: Batch
@@ -66,6 +66,7 @@ class Writing:
     facts: Mapping[str, Any]
     summary: dict[str, int]
     hold: str
+    sample_size: int
     progress: Callable[[int], None]
     now: datetime
 
@@ -217,7 +218,7 @@ def _write_group(writing: Writing, group: _Group) -> None:
     # Two batches that name the same new documents in different order would wait for each other (PostgreSQL).
     Workspace.objects.select_for_update(no_key=True).get(pk=batch.workspace_id)
     if group.is_first:
-        _begin(writing, is_whole=group.is_last)
+        _begin(writing, is_whole=group.is_last and not writing.sample_size)
     else:
         stands = Batch.objects.get(pk=batch.pk)
         if stands.cancelled_at is not None:
@@ -228,11 +229,11 @@ def _write_group(writing: Writing, group: _Group) -> None:
         rows = [planned for planned in rows if planned.row.position > there]
     for chunk in bulk.chunks(rows, CHUNK):
         _write_chunk(writing, chunk, group.texts)
-    if group.is_last and not group.is_first:
+    if group.is_last and (writing.sample_size or not group.is_first):
         _finish(writing)
     elif not group.is_last:
         Batch.objects.filter(pk=batch.pk).update(writing_at=writing.now)
-    if group.is_last and not writing.hold and (sends(writing.summary) or not group.is_first):
+    if group.is_last and (writing.sample_size or not writing.hold) and (sends(writing.summary) or not group.is_first):
         queue.ring()
 
 
@@ -261,14 +262,21 @@ def _begin(writing: Writing, *, is_whole: bool) -> None:
 def _finish(writing: Writing) -> None:
     """All rows are there: the batch takes its turns, unless it is held back for another reason."""
     batch = writing.batch
-    paused_at = writing.now if writing.hold else None
-    report = batch.report | {"summary": writing.summary}
+    sample = samples.choose_of(batch, writing.sample_size)
+    hold = samples.WAITS if sample.positions else writing.hold
+    report = batch.report | {"summary": writing.summary} | ({"sample_words": sample.words} if sample.words else {})
+    batch.paused_at = writing.now if hold else None
     Batch.objects.filter(pk=batch.pk).update(
-        writing_at=None, paused_at=paused_at, pause_reason=writing.hold, report=report
+        writing_at=None,
+        paused_at=batch.paused_at,
+        pause_reason=hold,
+        waits_for_release=bool(sample.positions),
+        report=report,
     )
-    batch.paused_at = paused_at
     unchanged = BatchItem.objects.filter(batch=batch, intake_outcome=Action.UNCHANGED.value)
     _take_the_lead(unchanged.values("version"))
+    if sample.positions:
+        samples.make(batch, sample.positions, by=writing.starter, now=writing.now)
 
 
 def _write_chunk(writing: Writing, chunk: Sequence[PlannedRow], texts: Mapping[int, bytes]) -> None:

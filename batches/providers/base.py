@@ -100,13 +100,17 @@ class ExchangeFacts:
 
 @dataclass(frozen=True)
 class ResultRef:
-    """Where a finished PDF can be fetched. `url` may be empty where the id alone is enough."""
+    """Where a finished PDF can be fetched. `url` may be empty where the id alone is enough.
+
+    `billed` is what the provider says that it billed for it, in the account's currency; None where it does not say.
+    """
 
     provider_job_id: str
     url: str = field(default="", repr=False)
     size_bytes: int | None = None
     expires_at: datetime | None = None
     filename: str = ""
+    billed: Decimal | None = None
 
 
 @dataclass(frozen=True)

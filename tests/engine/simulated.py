@@ -174,6 +174,7 @@ class SimulatedProvider(Vendor):
         self.key_is_good = True
         self.has_credit = True
         self.balance: Decimal | None = None  # what an account check names; None names nothing
+        self.billed_amount: Decimal | None = None  # what a finished job is said to have cost; None says nothing
         self.unpreparable: dict[str, Exception] = {}
         self.arrivals: list[Arrival] = []
         self.jobs: dict[str, SimulatedJob] = {}
@@ -376,7 +377,11 @@ class SimulatedProvider(Vendor):
         if answer.link_seconds is not None:
             expires_at = self.clock.now() + timedelta(seconds=answer.link_seconds)
         return ResultRef(
-            job.id, url=f"https://files.test/{job.id}", size_bytes=len(pdf(job.name)), expires_at=expires_at
+            job.id,
+            url=f"https://files.test/{job.id}",
+            size_bytes=len(pdf(job.name)),
+            expires_at=expires_at,
+            billed=self.billed_amount,
         )
 
     def _exchange(self, kind: str, status: int | None, error_class: str = "") -> ExchangeFacts:

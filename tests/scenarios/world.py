@@ -107,13 +107,13 @@ class World:
         self.own_providers[account.pk] = provider
         return account
 
-    def hand_over(self, *names: str, account: ProviderAccount | None = None) -> Batch:
+    def hand_over(self, *names: str, account: ProviderAccount | None = None, **start: Any) -> Batch:
         """Start a batch of small documents through the real intake; a document's business id is its `<h1>`."""
         rows = [{"id": name, "html": f"<h1>{name}</h1>"} for name in names]
-        return self.hand_over_file(json.dumps(rows).encode(), account=account)
+        return self.hand_over_file(json.dumps(rows).encode(), account=account, **start)
 
-    def hand_over_file(self, manifest: bytes, *, account: ProviderAccount | None = None) -> Batch:
-        """Start a batch of what a JSON manifest says."""
+    def hand_over_file(self, manifest: bytes, *, account: ProviderAccount | None = None, **start: Any) -> Batch:
+        """Start a batch of what a JSON manifest says; `start` goes to `intake.start` as it is."""
         source = manifests.from_upload(io.BytesIO(manifest), "manifest.json")
         checked = intake.check(source, workspace=self.workspace, account=account or self.account, on_conflict="refuse")
         with checked.manifest:
@@ -126,6 +126,7 @@ class World:
                 creation_key=hashlib.sha256(manifest).hexdigest(),
                 store=self.store,
                 now=self.clock.now(),
+                **start,
             )
 
     def providers(self) -> Providers:
