@@ -117,7 +117,8 @@ def start(
 
     `confirmed` says that the person has seen the notices that ask for it, `renders_most` how many renders were shown.
     `rules` and `spend_cap` are of a new batch; with `hold` it waits, paused for that reason, until somebody resumes
-    it, with `sample_size` until somebody has looked at so many documents of it and releases it (`samples.py`). Raises `IntakeRefused` with nothing left to be sent.
+    it, with `sample_size` until somebody has looked at so many documents of it and releases it (`samples.py`). Raises
+    `IntakeRefused` with nothing left to be sent.
     """
     digest = writing.creation_digest(creation_key)
     known = Batch.objects.filter(workspace=checked.workspace, creation_key=digest).first()

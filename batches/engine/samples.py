@@ -1,8 +1,8 @@
 """A few documents first: a batch waits, paused, until somebody has looked at its sample and releases it.
 
 The sample is a batch of its own over the same document versions, so that releasing the other one attaches to what was
-rendered: each is sent and billed once. Making it is part of the transaction that writes the last rows of the batch (`writing.py`);
-releasing and cancelling are `running.resume` and `running.cancel`, which know of it.
+rendered: each is sent and billed once. It is made in the transaction that writes the last rows of the batch
+(`writing.py`); releasing and cancelling are `running.resume` and `running.cancel`, which know of it.
 """
 
 from __future__ import annotations
