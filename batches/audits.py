@@ -22,12 +22,17 @@ ENTRIES_PER_PAGE = 50
 _DOCUMENTS_MOST = 50
 COLUMNS = ("at", "who", "action", "subject", "business_id", "workspace", "reason", "from_where", "facts")
 _SLICE = 1000
-_SUBJECTS = ("batch", "document", "bulk action", "account", "workspace", "user")
+_SUBJECTS = ("batch", "draft", "document", "bulk action", "account", "workspace", "user")
 
 #: What the audit log says that was done, by the action of an entry.
 ACTIONS: Mapping[str, str] = {
     "start_batch": "Started",
     "check_upload": "Checked a file:",
+    "upload_file": "Uploaded a file:",
+    "choose_for_upload": "Changed what was chosen for",
+    "start_upload": "Asked to start",
+    "discard_upload": "Discarded",
+    "sweep_upload": "Swept what nobody came back to:",
     "pause_batch": "Paused",
     "resume_batch": "Resumed",
     "release_batch": "Released after a look at its sample:",

@@ -17,6 +17,10 @@ ENSURE_PUMPS = "batches.tasks.ensure_pumps"
 SWEEP = "batches.tasks.sweep"
 CHECK_STORE = "batches.tasks.check_store"
 CARRY_OUT = "batches.tasks.carry_out"
+WORK_ON_DRAFTS = "batches.tasks.work_on_drafts"
+#: A check of the largest upload takes three minutes, far longer than what django-q2 lets a task last else. The message
+#: is handed out once more meanwhile, and whoever hears it finds the draft leased.
+DRAFTS_TIMEOUT = 1800
 
 #: Every schedule, by name: what it runs and each how many minutes.
 SCHEDULES = {
@@ -36,6 +40,11 @@ def ring(pumps: int = 1) -> None:
 def ring_bulk_actions() -> None:
     """Ask for a worker that carries bulk actions out."""
     async_task(CARRY_OUT, save=False)
+
+
+def ring_drafts() -> None:
+    """Ask for a worker that checks and starts drafts."""
+    async_task(WORK_ON_DRAFTS, save=False, timeout=DRAFTS_TIMEOUT)
 
 
 def waiting(*, now: datetime) -> int:

@@ -31,6 +31,8 @@ ROLE_RIGHTS: Mapping[Role, frozenset[str]] = {
     Role.MANAGER: _MANAGER,
     Role.ADMIN: _MANAGER | {REGENERATE_FINAL},
 }
+#: Who may start a batch there, and see what is masked.
+STARTING_ROLES = (Role.OPERATOR, Role.MANAGER, Role.ADMIN)
 #: Who may read the audit log of their workspace: it says what colleagues did, and from which address.
 AUDITING_ROLES = (Role.MANAGER, Role.ADMIN)
 #: Every right there is.
@@ -57,6 +59,14 @@ def codename(right: str) -> str:
 
 def may(person: Person, right: str, workspace: Workspace) -> bool:
     return right in rights(person, workspace)
+
+
+def may_start(person: Person, workspace: Workspace) -> bool:
+    """Whether the person may start a batch there; an archived workspace takes none."""
+    if isinstance(person, AnonymousUser) or not person.is_active or workspace.archived_at is not None:
+        return False
+    mine = Membership.objects.filter(workspace=workspace, user=person, role__in=STARTING_ROLES)
+    return person.is_superuser or mine.exists()
 
 
 def may_audit(person: Person, workspace: Workspace) -> bool:

@@ -30,6 +30,7 @@ from django.db.models import (
     When,
 )
 
+from batches import rights
 from batches.models import (
     ACCOUNT_SECRETS,
     FAILED_STATES,
@@ -43,16 +44,12 @@ from batches.models import (
     Lane,
     PacingLane,
     ProviderAccount,
-    Role,
     Submission,
     SubmissionOutcome,
     UnreadableSecret,
     Workspace,
 )
 from batches.wording import BatchState, Group
-
-#: Roles that may start a batch and see what is masked.
-WRITING_ROLES = (Role.OPERATOR, Role.MANAGER, Role.ADMIN)
 
 # --- counters and states ------------------------------------------------------------------------------------------
 
@@ -295,7 +292,7 @@ def writable_workspaces(user: Person) -> QuerySet[Workspace]:
     mine = visible_workspaces(user).filter(archived_at__isnull=True)
     if isinstance(user, AnonymousUser) or user.is_superuser:
         return mine
-    return mine.filter(memberships__user=user, memberships__role__in=WRITING_ROLES)
+    return mine.filter(memberships__user=user, memberships__role__in=rights.STARTING_ROLES)
 
 
 def visible_batches(user: Person) -> QuerySet[Batch]:

@@ -17,6 +17,7 @@ def ensure_pumps() -> None:
     lives.bury(settings.LIVES_DIR, pumping.take_over)
     pumping.ring_if_needed()
     pumping.ring_for_bulk_actions()
+    pumping.ring_for_drafts()
 
 
 def sweep() -> None:
@@ -29,3 +30,7 @@ def check_store() -> None:
 
 def carry_out() -> None:
     pumping.carry_out(stopping=cluster.draining, life=lives.current())
+
+
+def work_on_drafts() -> None:
+    pumping.work_on_drafts(stopping=cluster.draining, life=lives.current())

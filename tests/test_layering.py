@@ -100,6 +100,8 @@ CLOCKS = {("timezone", "now"), ("datetime", "now"), ("datetime", "utcnow"), ("da
 
 #: The only writer of `Job.state`. The sandbox has jobs of its own, in a database of its own.
 STATE_WRITER = "engine/transitions"
+#: Drafts have a state too, and one module that writes it; it knows no job.
+DRAFT_WRITER = "engine/drafts"
 WRITES_NO_JOB = frozenset({"sandbox", "migrations"})
 WRITING_CALLS = frozenset(
     {"update", "create", "bulk_create", "get_or_create", "update_or_create", "bulk_update", "guarded_update", "Job"}
@@ -165,7 +167,7 @@ def _own_clocks(module: str, tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _state_writes(module: str, tree: ast.AST) -> Iterator[tuple[int, str]]:
-    if module == STATE_WRITER or _part(module) in WRITES_NO_JOB:
+    if module in (STATE_WRITER, DRAFT_WRITER) or _part(module) in WRITES_NO_JOB:
         return
     # A row for `bulk.guarded_update` is a dictionary; nothing else in the engine needs a key of that name.
     rows_too = _part(module) == "engine"
@@ -253,6 +255,11 @@ def test_no_part_reaches_itself_through_others() -> None:
     for _ in MAY_IMPORT:
         reached = {part: may | {deeper for other in may for deeper in reached[other]} for part, may in reached.items()}
     assert [part for part, may in reached.items() if part in may] == []
+
+
+def test_the_writer_of_drafts_knows_no_job() -> None:
+    names = {name for _line, name in _imported(DRAFT_WRITER, ast.parse(source_of(DRAFT_WRITER)))}
+    assert not [name for name in names if "Job" in name or "transitions" in name]
 
 
 PLANTED = [

@@ -14,12 +14,13 @@ from django.conf import settings
 
 from batches import queue
 from batches.conf import ENGINE
-from batches.engine import carrying, claims, mishaps, slots, storecheck, storeorphans, work
+from batches.engine import carrying, checking, claims, mishaps, slots, storecheck, storeorphans, work
 from batches.engine.accounts import Providers
 from batches.engine.clock import SystemClock
 from batches.engine.pdfcheck import PdfChecker
 from batches.engine.pump import Pump, Tally
 from batches.engine.sweep import sweep as sweep_rows
+from batches.models import Draft
 from batches.storage import open_store
 
 log = logging.getLogger(__name__)
@@ -63,9 +64,8 @@ def run_pump(*, stopping: Callable[[], bool], life: str = "") -> Tally | None:
 def _one_worker_makes_room(
     stopping: Callable[[], bool], now: Callable[[], datetime], *, started_at: datetime
 ) -> Callable[[], bool]:
-    """With a single worker, a pump ends early when another task waits for it."""
-    if settings.CLUSTER_WORKERS > 1:
-        return stopping
+    """With a single worker, or with a draft in the hands of the one that is left, a pump ends early when another task
+    waits: a check lasts for minutes, and what is small need not wait for it."""
     asked_at = started_at
 
     def stop_or_yield() -> bool:
@@ -76,7 +76,8 @@ def _one_worker_makes_room(
             return False
         asked_at = now()
         try:
-            return queue.waiting(now=now()) > 0
+            has_room = settings.CLUSTER_WORKERS > 1 and not checking.is_busy(now=now())
+            return not has_room and queue.waiting(now=now()) > 0
         except mishaps.DATABASE_AWAY:
             return False  # the pump meets the outage by itself, and keeps what it has learned
 
@@ -97,9 +98,10 @@ def ring_if_needed() -> int:
 def take_over(life: str) -> None:
     """Give back what the workers of a dead cluster held, instead of waiting for their leases. Safe to repeat."""
     jobs, held, actions = claims.release_life(life), slots.release_life(life), carrying.release_life(life)
-    level = logging.INFO if jobs or held or actions else logging.DEBUG  # none: it had stopped cleanly
-    words = "a cluster is dead; %d pump slots, %d jobs and %d bulk actions of it are given back"
-    log.log(level, words, held, jobs, actions)
+    uploads = checking.release_life(life)
+    level = logging.INFO if jobs or held or actions or uploads else logging.DEBUG  # none: it had stopped cleanly
+    words = "a cluster is dead; %d pump slots, %d jobs, %d bulk actions and %d drafts of it are given back"
+    log.log(level, words, held, jobs, actions, uploads)
 
 
 def sweep() -> None:
@@ -139,6 +141,37 @@ def ring_for_bulk_actions() -> bool:
     if not carrying.due(now=clock.now()) or queue.waiting(now=clock.now()):
         return False
     queue.ring_bulk_actions()
+    return True
+
+
+def work_on_drafts(*, stopping: Callable[[], bool], life: str = "") -> None:
+    """One slice of the drafts that wait for a worker; rings for the next one while something is left."""
+    clock = SystemClock()
+    clock.calibrate()
+    store = open_store(settings.STORAGE_URL)
+    tally = checking.carry_out(clock, owner=_owner(life), store=store, stopping=stopping)
+    if tally.drafts:
+        log.info("drafts: %s", tally)
+    if tally.is_work_left:
+        queue.ring_drafts()
+
+
+def work_on_small(draft: Draft) -> bool:
+    """Do the turn of a small draft in this very request, unless a worker has it; true when it was done here."""
+    if draft.upload_bytes > checking.SMALL_BYTES:
+        return False
+    clock = SystemClock()
+    clock.calibrate()
+    return checking.work_on(draft.pk, clock, owner=_owner(), store=open_store(settings.STORAGE_URL))
+
+
+def ring_for_drafts() -> bool:
+    """Ring where a dead worker left one, or one was put off, unless some message waits already; true when it rang."""
+    clock = SystemClock()
+    clock.calibrate()
+    if not checking.due(now=clock.now()) or queue.waiting(now=clock.now()):
+        return False
+    queue.ring_drafts()
     return True
 
 

@@ -22,6 +22,8 @@ from batches.models import (
     Artifact,
     Batch,
     DocumentVersion,
+    Draft,
+    DraftState,
     FindingKind,
     Job,
     StoreFinding,
@@ -96,11 +98,12 @@ def _look_at_listing(work: Slice, orphans: list[ObjectFacts], unread: list[Objec
 
 
 def named(keys: Sequence[str]) -> set[str]:
-    """Which of these keys a row names: an artifact, a version's input, a submission's body or a batch's manifest.
+    """Which of these keys a row names: an artifact, a version's input, a submission's body, a batch's manifest, or a
+    draft's upload.
 
     Each kind of row is asked only for keys of its own form, since only artifacts have an index for it.
     """
-    by_form: dict[str, list[str]] = {"input": [], "request": [], "manifest": [], "artifact": []}
+    by_form: dict[str, list[str]] = {form: [] for form in ("input", "request", "manifest", "upload", "artifact")}
     for key in filter(is_key, keys):  # no row names anything else
         by_form[_form(key)].append(key)
     artifacts = Artifact.objects.filter(storage_key__in=by_form["artifact"], local_deleted_at=None)
@@ -111,15 +114,20 @@ def named(keys: Sequence[str]) -> set[str]:
     if bodies := by_form["request"]:
         sent = Submission.objects.filter(body_key__in=bodies).values_list("body_key", flat=True)
         known |= {key for key in sent if key}
+    if uploads := by_form["upload"]:
+        kept = Draft.objects.filter(upload_key__in=uploads).exclude(state__in=(DraftState.STARTED, DraftState.SWEPT))
+        known |= set(kept.values_list("upload_key", flat=True))
     if manifests := by_form["manifest"]:
         known |= set(Batch.objects.filter(manifest_key__in=manifests).values_list("manifest_key", flat=True))
     return known
 
 
 def _form(key: str) -> str:
-    """What kind of object a key is for: input, request, manifest, else artifact."""
+    """What kind of object a key is for: input, request, manifest, upload, else artifact."""
     if "/manifests/" in key:
         return "manifest"
+    if "/uploads/" in key:
+        return "upload"
     name = key.rpartition("/")[2].partition("-")[0]
     return name if name in ("input", "request") else "artifact"
 

@@ -9,13 +9,27 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
-from batches.engine import inbox, links, mishaps, outliers, running, stopping, wakeups, webhook_health, webhook_setup
+from batches.engine import (
+    drafts,
+    inbox,
+    links,
+    mishaps,
+    outliers,
+    running,
+    stopping,
+    wakeups,
+    webhook_health,
+    webhook_setup,
+    writing,
+)
 from batches.engine.contention import again_after_deadlock
 from batches.models import Job, PumpSlot
 from batches.storage import ArtifactStore
 
 #: Half-written files of a killed worker are surely nobody's after this long.
 TEMPORARY_AGE = timedelta(hours=1)
+#: Rows of a batch that nobody added for so long were left by somebody who is gone.
+WRITING_AGE = timedelta(hours=1)
 #: One pass handles at most this many rows, so that it never outgrows its minute.
 ROWS_MOST = 1000
 #: Unmatched events of the last day whose bodies one pass reads again.
@@ -36,6 +50,8 @@ class SweepReport:
     events_matched: int
     secrets_ended: int
     silences_changed: int
+    batches_given_up: int
+    drafts_swept: int
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -54,6 +70,10 @@ def sweep(store: ArtifactStore, *, now: datetime) -> SweepReport:
         events_matched=_part("matching webhook events", lambda: _match_events(now=now)),
         secrets_ended=_part("ending replaced secrets", lambda: webhook_setup.end_previous(now=now)),
         silences_changed=_part("looking whether webhooks come", lambda: webhook_health.sweep(now=now)),
+        batches_given_up=_part(
+            "giving up unwritten batches", lambda: writing.end_forgotten(older_than=now - WRITING_AGE, now=now)
+        ),
+        drafts_swept=_part("sweeping drafts", lambda: drafts.sweep(store, now=now)),
         temporaries_removed=_part(
             "removing temporaries", lambda: store.sweep_temporaries(older_than=TEMPORARY_AGE, now=now)
         ),
