@@ -8,7 +8,7 @@ from datetime import datetime
 
 from batches import wording
 from batches.models import ACTIVE_STATES, Batch, JobState, ProviderAccount
-from batches.models.accounts import sound_limit, sound_windows
+from batches.models.accounts import pace_seconds, sound_limit, sound_windows
 from batches.selectors import Progress
 from batches.wording import BatchState
 
@@ -207,14 +207,6 @@ def estimate(account: ProviderAccount, renders: int) -> Estimate:
     if account.price_per_job is not None:
         cost = wording.money(account.price_per_job * renders, account.price_currency)
     return Estimate(renders, wording.duration(pace_seconds(account, renders)), cost)
-
-
-def pace_seconds(account: ProviderAccount, count: int) -> float:
-    """Seconds that an account needs to send this many documents; its slowest limit decides."""
-    after_the_first = max(0, count - sound_limit(account, "submit_burst"))
-    limits = [after_the_first * sound_limit(account, "submit_interval_ms") / 1000]
-    limits += [max(0, count - most) / most * seconds for most, seconds in sound_windows(account.submit_windows)]
-    return max(limits)
 
 
 def interval_ms(account: ProviderAccount) -> float:

@@ -17,6 +17,7 @@ from batches.engine.answers import WHAT_TO_DO_UNKNOWN
 from batches.engine.latewatch import ANSWERED
 from batches.engine.verbs import Standing
 from batches.models import Batch, FailureClass, HoldReason, JobState, ProviderAccount, Verb
+from batches.models.accounts import pace_seconds
 from batches.providers import errors
 from batches.selectors import Counts, Progress
 from batches.templatetags.batches_extras import BAR_WIDTH, LEAST_SEGMENT, number, segments
@@ -437,7 +438,7 @@ def test_every_provider_error_has_words() -> None:
 def test_the_slowest_limit_decides_how_long_sending_takes(
     account: dict[str, object], count: int, seconds: float
 ) -> None:
-    assert sentences.pace_seconds(batch_at(**account).account, count) == seconds
+    assert pace_seconds(batch_at(**account).account, count) == seconds
 
 
 def test_the_estimate_tells_cost_only_where_a_price_is_known() -> None:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, BinaryIO, cast
 
 from batches import manifests
-from batches.engine import existing, keys, spending, stopping, waiting, writing
+from batches.engine import estimates, existing, keys, spending, stopping, waiting, writing
 from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused
 from batches.engine.writing import Writing
@@ -41,6 +41,7 @@ class Check:
     waiting: tuple[dict[str, Any], ...] = ()
     """The notices of `waiting.notices`."""
     take: str = TakeRows.ALL
+    estimate: estimates.Estimate | None = None
 
     @property
     def ok(self) -> bool:
@@ -55,6 +56,11 @@ class Check:
         return tuple(planned for planned in self.plan.rows if planned.action is not Action.REFUSED)
 
     @property
+    def render_count(self) -> int:
+        """Documents that a start sends."""
+        return sum(planned.sends for planned in self.rows)
+
+    @property
     def left_out_count(self) -> int:
         """Rows that a start of the good ones leaves out."""
         return self.manifest.row_count - len(self.rows)
@@ -62,7 +68,9 @@ class Check:
     def report(self) -> dict[str, Any]:
         """The validation answer: counts per outcome, errors and warnings grouped by code, notices."""
         report = self.manifest.report(self.plan)
-        added = {"take": str(self.take), "left_out": self.left_out_count, "ok": self.ok}
+        added: dict[str, Any] = {"take": str(self.take), "left_out": self.left_out_count, "ok": self.ok}
+        if self.estimate is not None:
+            added["estimate"] = self.estimate.as_dict()
         return report | added | {"notices": [*report["notices"], *self.waiting]}
 
 
@@ -83,7 +91,8 @@ def check(
     try:
         plan = _plan(manifest, workspace, account, OnConflict(on_conflict))
         progress(manifest.row_count)
-        return Check(manifest, plan, workspace, account, waiting.notices(workspace, plan), take)
+        checked = Check(manifest, plan, workspace, account, waiting.notices(workspace, plan), take)
+        return replace(checked, estimate=estimates.of(account, checked.render_count))
     except BaseException:
         manifest.close()
         raise
@@ -129,7 +138,7 @@ def start(
             raise IntakeRefused(writing.CANCELLED)
         _refuse_unless_startable(checked, known, confirmed=confirmed, renders_most=renders_most)
         if known is None:
-            spending.refuse_to_start(checked.account, spend_cap, sum(planned.sends for planned in checked.rows))
+            spending.refuse_to_start(checked.account, spend_cap, checked.render_count)
     except IntakeRefused as refused:
         if known is not None:
             writing.give_up(known, refused.words, now=now)

@@ -122,6 +122,14 @@ def _window(window: object) -> tuple[int, float] | None:
     return count, seconds
 
 
+def pace_seconds(account: ProviderAccount, count: int) -> float:
+    """Seconds that an account needs to send this many documents; its slowest limit decides."""
+    after_the_first = max(0, count - sound_limit(account, "submit_burst"))
+    limits = [after_the_first * sound_limit(account, "submit_interval_ms") / 1000]
+    limits += [max(0, count - most) / most * seconds for most, seconds in sound_windows(account.submit_windows)]
+    return max(limits)
+
+
 def validate_windows(windows: object) -> None:
     """Windows are pairs of a whole count from 1 and a length in seconds above 0, neither too large."""
     if not isinstance(windows, list):
