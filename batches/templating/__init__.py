@@ -1,0 +1,22 @@
+"""Templates in Liquid: checked whole when they are uploaded, filled from the data of a row. No Django, no clock, no
+network, no other file; see README.md."""
+
+from __future__ import annotations
+
+from batches.templating.compiling import Compiled, compiled
+from batches.templating.limits import LIMITS, Limits
+from batches.templating.problems import MissingValue, NotFilled, Problem, TemplateRefused
+from batches.templating.reads import Need, Read
+
+__all__ = [
+    "LIMITS",
+    "Compiled",
+    "Limits",
+    "MissingValue",
+    "Need",
+    "NotFilled",
+    "Problem",
+    "Read",
+    "TemplateRefused",
+    "compiled",
+]

@@ -1,0 +1,33 @@
+"""How much one template, and filling it once, may take. The same data always meets the same limit: no clock decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of compiling and filling."""
+
+    source_characters: int = 6_000_000
+    """Of a template with its assets inside."""
+    output_bytes: int = 5_000_000
+    """Of a filled document, as UTF-8; what manifests take."""
+    loop_iterations: int = 100_000
+    """Of all loops of one fill together, inner ones counted each time."""
+    nesting: int = 30
+    """Blocks within blocks."""
+    context_depth: int = 30
+    """Loops within loops."""
+    local_bytes: int = 2_000_000
+    """What `assign` may keep, by the library's measure."""
+    value_characters: int = 1_000_000
+    """Of one text that a filter gives."""
+    work: int = 2_000_000
+    """Steps of one fill: a part of the template printed is one, and so are 64 characters that a filter reads or gives.
+    On one core about two seconds."""
+    problems: int = 100
+    """Told of one template."""
+
+
+LIMITS = Limits()

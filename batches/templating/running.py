@@ -1,0 +1,416 @@
+"""What a compiled template does when it is filled: the library's nodes over expressions of our own.
+
+A field that the data lacks is an error where it is read, unless its template gives a default or asks first. Comparing
+never guesses: text from a table that is a number is compared as one, and what cannot be compared is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any, NoReturn, TextIO
+
+from liquid.ast import BlockNode, Node
+from liquid.builtin.expressions import LoopExpression
+from liquid.context import RenderContext
+from liquid.exceptions import LoopIterationLimitError
+from liquid.expression import Expression
+from liquid.output import LimitedStringIO
+from liquid.template import BoundTemplate
+from liquid.token import Token
+from liquid.utils import ReadOnlyChainMap
+from markupsafe import Markup, escape
+
+from batches.templating import filters, formats
+from batches.templating.limits import LIMITS, Limits
+from batches.templating.problems import Fault, MissingValue, NotFilled, Problem, shown
+
+Place = tuple[int | None, int | None]
+_CHARACTERS_A_STEP = 64
+
+
+class Output(LimitedStringIO):
+    """Keeps line ends as they are; the library's own would make each CRLF a line feed."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits.output_bytes, "", "")
+
+
+class Context(RenderContext):
+    """One fill. There are no names but those of the data and of the template itself: no clock, no counters."""
+
+    __slots__ = ("_iterations_left", "_work_left")
+
+    def __init__(self, template: BoundTemplate, data: Mapping[str, object], limits: Limits) -> None:
+        super().__init__(template, globals=data)
+        self.scope = ReadOnlyChainMap(self.locals, data)
+        self._work_left = limits.work
+        self._iterations_left = limits.loop_iterations
+
+    def spend(self, steps: int) -> None:
+        self._work_left -= steps
+        if self._work_left < 0:
+            raise NotFilled(Problem(None, None, "Filling it takes too many steps.", "Use fewer loops and filters."))
+
+    def raise_for_loop_limit(self, length: int = 1) -> None:
+        """Iterations count together, of one loop after the other too."""
+        self._iterations_left -= length
+        if self._iterations_left < 0:
+            raise LoopIterationLimitError("loop iteration limit reached", token=None)
+
+
+class _Placed(Expression):
+    """An expression that can say where it stands."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, token: Token, place: Place) -> None:
+        super().__init__(token)
+        self.place = place
+
+    def children(self) -> Iterable[Expression]:
+        return []
+
+    def fail(self, fault: Fault, cause: Exception | None = None) -> NoReturn:
+        raise NotFilled(Problem(*self.place, fault.message, fault.fix)) from cause
+
+
+class Field(_Placed):
+    """A path into the data, or a name of the template's own. What is null counts as not there."""
+
+    __slots__ = ("keys", "missing", "path", "root")
+
+    def __init__(self, token: Token, place: Place, root: str, keys: tuple[object, ...], path: str) -> None:
+        super().__init__(token, place)
+        self.root = root
+        self.keys = keys
+        self.path = path
+        self.missing: Any = MissingValue
+        """What comes where the data lacks it: the error, or this value (None, "")."""
+
+    def __str__(self) -> str:
+        return self.path
+
+    def evaluate(self, context: RenderContext) -> object:
+        try:
+            value: object = context.scope[self.root]
+        except KeyError:
+            value = None
+        for key in self.keys:
+            if value is None:
+                break
+            value = _item(value, key.evaluate(context) if isinstance(key, Expression) else key)
+        if value is not None:
+            return value
+        if self.missing is not MissingValue:
+            return self.missing
+        raise MissingValue(self.path, Problem(*self.place, self._words(context), "Add it to the row."))
+
+    def _words(self, context: RenderContext) -> str:
+        if "[]" in self.path and context.loops:
+            at = getattr(context.loops[-1], "index", "?")
+            return f"There is no {self.path} in item {at} of its list."
+        return f"The row has no {self.path}."
+
+
+def _item(value: object, key: object) -> object:
+    if isinstance(value, Mapping):
+        return value.get(key) if isinstance(key, str) else None
+    if isinstance(value, list | tuple):
+        if isinstance(key, int) and not isinstance(key, bool):
+            return value[key] if -len(value) <= key < len(value) else None
+        if key == "size":
+            return len(value)
+        if key in ("first", "last") and value:
+            return value[0 if key == "first" else -1]
+    return None
+
+
+class Constant(_Placed):
+    """Something that is written out in the template; text of it is text like any other."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, token: Token, place: Place, value: object) -> None:
+        super().__init__(token, place)
+        self.value = value
+
+    def __str__(self) -> str:
+        return shown(self.value)
+
+    def evaluate(self, context: RenderContext) -> object:
+        return self.value
+
+
+#: The words of Liquid for what is not there.
+NOTHING, EMPTY, BLANK = None, object(), object()
+
+
+class Range(_Placed):
+    """`(1..n)`: whole numbers, no more of them than a loop may take."""
+
+    __slots__ = ("start", "stop")
+
+    def __init__(self, token: Token, place: Place, start: Expression, stop: Expression) -> None:
+        super().__init__(token, place)
+        self.start = start
+        self.stop = stop
+
+    def __str__(self) -> str:
+        return f"({self.start}..{self.stop})"
+
+    def evaluate(self, context: RenderContext) -> object:
+        first, last = (self._whole(each.evaluate(context)) for each in (self.start, self.stop))
+        if last - first >= LIMITS.loop_iterations:
+            words = f"A range may hold {LIMITS.loop_iterations:,} numbers."
+            self.fail(Fault(words, "Use a smaller one."))
+        return range(first, last + 1)
+
+    def _whole(self, value: object) -> int:
+        try:
+            number = formats.decimal(value)
+        except Fault as fault:
+            self.fail(fault, fault)
+        if number != int(number):
+            self.fail(Fault(f"{shown(value)} is not a whole number.", "Correct the row."))
+        return int(number)
+
+
+class Applied:
+    """A filter with its arguments."""
+
+    __slots__ = ("_apply", "_arguments", "_constants", "_named", "_place", "_what")
+
+    def __init__(
+        self,
+        apply: Callable[..., Any],
+        what: str,
+        place: Place,
+        arguments: list[Expression],
+        named: dict[str, Expression],
+    ) -> None:
+        self._apply = apply
+        self._what = what
+        self._place = place
+        self._arguments = arguments
+        self._named = named
+        are_constant = all(isinstance(each, Constant) for each in (*arguments, *named.values()))
+        self._constants = [each.value for each in arguments if isinstance(each, Constant)] if are_constant else None
+
+    def evaluate(self, value: object, context: RenderContext) -> object:
+        assert isinstance(context, Context), "only `Compiled.fill` runs this"
+        arguments = self._constants
+        if arguments is None:
+            arguments = [each.evaluate(context) for each in self._arguments]
+        named = {name: each.evaluate(context) for name, each in self._named.items()} if self._named else {}
+        try:
+            result = self._apply(value, *arguments, **named)
+        except Fault as fault:
+            words = f"{self._what}: {fault.message}" if self._what else fault.message
+            raise NotFilled(Problem(*self._place, words, fault.fix)) from fault
+        size = len(value) if isinstance(value, str | list) else 0
+        size += len(result) if isinstance(result, str | list) else 0
+        context.spend(1 + size // _CHARACTERS_A_STEP)
+        return result
+
+
+class Filtered(_Placed):
+    __slots__ = ("applied", "left")
+
+    def __init__(self, token: Token, place: Place, left: Expression, applied: list[Applied]) -> None:
+        super().__init__(token, place)
+        self.left = left
+        self.applied = applied
+
+    def evaluate(self, context: RenderContext) -> object:
+        value = self.left.evaluate(context)
+        for each in self.applied:
+            value = each.evaluate(value, context)
+        return value
+
+
+class Loop(LoopExpression):
+    """Over a list or a range, never over an object, whose fields have no order that lasts."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, given: LoopExpression, place: Place, **parts: Expression | None) -> None:
+        super().__init__(
+            given.token,
+            given.identifier,
+            parts["iterable"] or given.iterable,
+            limit=parts["limit"],
+            offset=parts["offset"],
+            reversed_=given.reversed,
+            cols=None,
+        )
+        self.place = place
+
+    def evaluate(self, context: RenderContext) -> tuple[Iterator[object], int]:
+        try:
+            found = filters.items(self.iterable.evaluate(context))
+            start, most = self._at(self.offset, context) or 0, self._at(self.limit, context)
+        except Fault as fault:
+            raise NotFilled(Problem(*self.place, f"{self.iterable}: {fault.message}", fault.fix)) from fault
+        chosen = found[start:] if most is None else found[start : start + most]
+        return (reversed(chosen) if self.reversed else iter(chosen)), len(chosen)
+
+    def _at(self, given: Expression | None, context: RenderContext) -> int | None:
+        if given is None:
+            return None
+        number = formats.decimal(given.evaluate(context))
+        if number < 0 or number != int(number):
+            raise Fault(f"{shown(number)} is no number of items.", "Write a whole number, 0 or more.")
+        return int(number)
+
+
+class Block(BlockNode):
+    """A sequence of nodes; each is a step of work."""
+
+    __slots__ = ()
+
+    def render_to_output(self, context: RenderContext, buffer: TextIO) -> int:
+        assert isinstance(context, Context), "only `Compiled.fill` runs this"
+        context.spend(len(self.nodes))
+        return sum(node.render_to_output(context, buffer) or 0 for node in self.nodes)
+
+
+class Print(Node):
+    """`{{ … }}`: text, escaped exactly once."""
+
+    __slots__ = ("expression", "place")
+
+    def __init__(self, token: Token, place: Place, expression: Expression) -> None:
+        super().__init__(token)
+        self.expression = expression
+        self.place = place
+        self.blank = False
+
+    def render_to_output(self, context: RenderContext, buffer: TextIO) -> int:
+        value = self.expression.evaluate(context)
+        if isinstance(value, Markup):  # of newline_to_br, which escaped it
+            return buffer.write(value)
+        if not isinstance(value, str):
+            try:
+                value = filters.text(value)
+            except Fault as fault:
+                words = f"{self.expression}: {fault.message}" if isinstance(self.expression, Field) else fault.message
+                raise NotFilled(Problem(*self.place, words, fault.fix)) from fault
+        return buffer.write(escape(value))
+
+
+# --- conditions -------------------------------------------------------------------------------------------------------
+
+
+def is_there(value: object) -> bool:
+    """Whether `if` takes it: not what is absent, null or false, nor an empty text or list, as empty cells give."""
+    return not (value is None or value is False or value == "" or (isinstance(value, list) and not value))
+
+
+class Condition(_Placed):
+    """`operator` compares two values; `all` and `any` ask whether they are there."""
+
+    __slots__ = ("left", "operator", "right")
+
+    def __init__(self, token: Token, place: Place, operator: str, left: Expression, right: Expression | None) -> None:
+        super().__init__(token, place)
+        self.operator = operator
+        self.left = left
+        self.right = right
+
+    def evaluate(self, context: RenderContext) -> bool:
+        left = self.left.evaluate(context)
+        if self.right is None:
+            return is_there(left)
+        if self.operator == "and":
+            return is_there(left) and is_there(self.right.evaluate(context))
+        if self.operator == "or":
+            return is_there(left) or is_there(self.right.evaluate(context))
+        try:
+            return _COMPARE[self.operator](left, self.right.evaluate(context))
+        except Fault as fault:
+            self.fail(fault, fault)
+
+
+class AnyOf(_Placed):
+    """What a `when` of a `case` asks: once true, however many of its values are equal."""
+
+    __slots__ = ("left", "values")
+
+    def __init__(self, token: Token, place: Place, left: Expression, values: list[Expression]) -> None:
+        super().__init__(token, place)
+        self.left = left
+        self.values = values
+
+    def evaluate(self, context: RenderContext) -> list[bool]:
+        left = self.left.evaluate(context)
+        try:
+            return [any(equal(left, each.evaluate(context)) for each in self.values)]
+        except Fault as fault:
+            self.fail(fault, fault)
+
+
+def equal(left: object, right: object) -> bool:
+    for one, other in ((left, right), (right, left)):
+        if other is NOTHING:
+            return one is None
+        if other is EMPTY:
+            return one is None or one == "" or one == []
+        if other is BLANK:
+            return one is None or one == [] or (isinstance(one, str) and not one.strip())
+    if isinstance(left, bool) or isinstance(right, bool):
+        if isinstance(left, str) or isinstance(right, str):
+            raise Fault(
+                f"{shown(left)} and {shown(right)} cannot be compared: one is text, the other true or false.",
+                'Rows of a table hold text: compare with "true" in quotes.',
+            )
+        return left is right
+    if _is_number(left) or _is_number(right):
+        numbers = _numbers(left, right)
+        return numbers is not None and numbers[0] == numbers[1]
+    return left == right
+
+
+def _less(left: object, right: object) -> bool:
+    numbers = _numbers(left, right)
+    if numbers is not None:
+        return numbers[0] < numbers[1]
+    if isinstance(left, str) and isinstance(right, str):
+        try:
+            return date.fromisoformat(left[:10]) < date.fromisoformat(right[:10])
+        except ValueError:
+            pass
+    raise Fault(
+        f"{shown(left)} and {shown(right)} cannot be compared by size: they are not two numbers or two dates.",
+        "Write numbers as 1234.50 and dates as 2026-10-05.",
+    )
+
+
+def _contains(left: object, right: object) -> bool:
+    if isinstance(left, str):
+        return filters.text(right) in left
+    return any(equal(each, right) for each in filters.items(left))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _numbers(left: object, right: object) -> tuple[Decimal, Decimal] | None:
+    try:
+        return formats.decimal(left), formats.decimal(right)
+    except Fault:
+        return None
+
+
+_COMPARE: Mapping[str, Callable[[object, object], bool]] = {
+    "==": equal,
+    "!=": lambda left, right: not equal(left, right),
+    "<": _less,
+    ">": lambda left, right: _less(right, left),
+    "<=": lambda left, right: not _less(right, left),
+    ">=": lambda left, right: not _less(left, right),
+    "contains": _contains,
+}
+OPERATORS: Sequence[str] = tuple(_COMPARE)

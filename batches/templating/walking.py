@@ -1,0 +1,386 @@
+"""One walk over a parsed template: what is not allowed, which fields are read, and our expressions in place of the
+library's.
+
+A path is followed through loops and plain assignments, so that `line.sku` in `{% for line in lines %}` is read as
+`lines[].sku`. A field is optional where it has a default, where it is only asked for, and where a condition around it
+says that it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from liquid.ast import BlockNode, IllegalNode, Node
+from liquid.builtin.content import ContentNode
+from liquid.builtin.expressions import BooleanExpression, FilteredExpression, LoopExpression, Path, logical, primitive
+from liquid.builtin.expressions.arguments import KeywordArgument
+from liquid.builtin.output import OutputNode
+from liquid.builtin.tags.assign_tag import AssignNode
+from liquid.builtin.tags.case_tag import CaseNode, MultiExpressionBlockNode
+from liquid.builtin.tags.comment_tag import CommentNode
+from liquid.builtin.tags.for_tag import BreakNode, ContinueNode, ForNode
+from liquid.builtin.tags.if_tag import IfNode
+from liquid.builtin.tags.unless_tag import UnlessNode
+from liquid.expression import Expression
+from liquid.token import Token
+
+from batches.templating import filters, running
+from batches.templating.limits import Limits
+from batches.templating.places import Places
+from batches.templating.problems import Fault, MissingValue, Problem, shown
+from batches.templating.reads import Need, Read
+
+_COMPARISONS: dict[type, str] = {
+    logical.EqExpression: "==",
+    logical.NeExpression: "!=",
+    logical.LtExpression: "<",
+    logical.GtExpression: ">",
+    logical.LeExpression: "<=",
+    logical.GeExpression: ">=",
+    logical.ContainsExpression: "contains",
+    logical.LogicalAndExpression: "and",
+    logical.LogicalOrExpression: "or",
+}
+_ABSENT: dict[type, object] = {
+    primitive.Nil: running.NOTHING,
+    primitive.Empty: running.EMPTY,
+    primitive.Blank: running.BLANK,
+}
+_LITERALS = (primitive.StringLiteral, primitive.IntegerLiteral, primitive.FloatLiteral)
+#: Words that other engines know and that mean the time of filling.
+_CLOCKS = frozenset({"now", "today"})
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """What is known where a node stands. `names` are the template's own, each with the path that it stands for, ""
+    for none; `maybe` those that only some branches gave; `sure` the paths that a condition around found there."""
+
+    names: dict[str, str]
+    maybe: frozenset[str] = frozenset()
+    sure: frozenset[str] = frozenset()
+    is_conditional: bool = False
+    loops: int = 0
+
+    def knowing(self, paths: Iterable[str]) -> _Scope:
+        return replace(self, names=dict(self.names), sure=self.sure | frozenset(paths), is_conditional=True)
+
+
+class Walk:
+    """Goes over the nodes of one template. `problems` and `reads` are what it found."""
+
+    def __init__(self, places: Places, limits: Limits) -> None:
+        self.problems: list[Problem] = []
+        self.reads: dict[str, Read] = {}
+        self._places = places
+        self._limits = limits
+        self._visits: dict[type, Callable[[Any, _Scope], tuple[Node, _Scope]]] = {
+            OutputNode: self._output,
+            AssignNode: self._assign,
+            IfNode: self._choice,
+            UnlessNode: self._choice,
+            CaseNode: self._case,
+            ForNode: self._for,
+            BreakNode: self._leave,
+            ContinueNode: self._leave,
+        }
+
+    def nodes(self, given: Sequence[Node]) -> list[Node]:
+        """The nodes of a template, ready to run."""
+        made, _ = self._sequence(given, _Scope({}))
+        for path in [path for path in self.reads if path.endswith((".size", ".first", ".last"))]:
+            whole = path.rpartition(".")[0]
+            if whole in self.reads and any(each.startswith(f"{whole}[]") for each in self.reads):
+                del self.reads[path]  # of a list, which it has by itself
+        return made
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def _sequence(self, given: Sequence[Node], scope: _Scope) -> tuple[list[Node], _Scope]:
+        made: list[Node] = []
+        for node in given:
+            if isinstance(node, ContentNode):
+                made.append(node)
+            elif visit := self._visits.get(type(node)):
+                changed, scope = visit(node, scope)
+                made.append(changed)
+            elif not isinstance(node, CommentNode | IllegalNode):
+                self._refuse(node.token, f"There is no {type(node).__name__}.", "Write it in another way.")
+        return made, scope
+
+    def _block(self, given: BlockNode, scope: _Scope) -> tuple[running.Block, _Scope]:
+        nodes, after = self._sequence(given.nodes, scope)
+        return running.Block(given.token, nodes), after
+
+    def _output(self, node: OutputNode, scope: _Scope) -> tuple[Node, _Scope]:
+        expression = self._value(node.expression, scope)
+        return running.Print(node.token, self._place(node.expression.token), expression), scope
+
+    def _assign(self, node: AssignNode, scope: _Scope) -> tuple[Node, _Scope]:
+        name = str(node.name)
+        self._check_name(name, node.token)
+        node.expression = self._value(node.expression, scope)
+        left = node.expression
+        path = left.path if isinstance(left, running.Field) and not self._is_own(left, scope) else ""
+        return node, replace(scope, names=scope.names | {name: path}, maybe=scope.maybe - {name})
+
+    def _choice(self, node: IfNode | UnlessNode, scope: _Scope) -> tuple[Node, _Scope]:
+        """`if` and `unless` with their branches. Each branch knows what its condition found to be there."""
+        is_unless = isinstance(node, UnlessNode)
+        node.condition = condition = self._condition(node.condition, scope)
+        found = _found(condition)
+        node.consequence, after = self._block(node.consequence, scope.knowing(() if is_unless else found))
+        ends = [after]
+        for alternative in node.alternatives:
+            alternative.expression = self._condition(alternative.expression, scope)
+            inner = scope.knowing(_found(alternative.expression))
+            alternative.block, after = self._block(alternative.block, inner)
+            ends.append(after)
+        if node.default:
+            is_only = is_unless and not node.alternatives
+            node.default, after = self._block(node.default, scope.knowing(found if is_only else ()))
+            ends.append(after)
+        return node, _joined(scope, ends, is_whole=node.default is not None)
+
+    def _case(self, node: CaseNode, scope: _Scope) -> tuple[Node, _Scope]:
+        left = self._value(node.expression, scope)
+        node.expression = left
+        ends: list[_Scope] = []
+        is_whole = False
+        blocks: list[MultiExpressionBlockNode | BlockNode] = []
+        for block in node.blocks:
+            if isinstance(block, MultiExpressionBlockNode):
+                values = [self._value(each, scope) for each in block.expression.expressions]
+                any_of = running.AnyOf(block.token, self._place(block.token), left, values)
+                inner, after = self._block(block.block, scope.knowing(()))
+                blocks.append(MultiExpressionBlockNode(block.token, inner, any_of))  # type: ignore[arg-type] # as it is asked
+            else:
+                is_whole = True
+                inner, after = self._block(block, scope.knowing(()))
+                blocks.append(inner)
+            ends.append(after)
+        node.blocks = blocks
+        return node, _joined(scope, ends or [scope], is_whole=is_whole)
+
+    def _for(self, node: ForNode, scope: _Scope) -> tuple[Node, _Scope]:
+        given = node.expression
+        assert isinstance(given, LoopExpression), "the library's own node"
+        self._check_name(given.identifier, given.token)
+        iterable = self._value(given.iterable, scope)
+        limits = {
+            name: self._value(part, scope) if part is not None else None
+            for name, part in (("limit", given.limit), ("offset", given.offset))
+        }
+        node.expression = running.Loop(given, self._place(given.token), iterable=iterable, **limits)
+        path = iterable.path if isinstance(iterable, running.Field) else ""
+        inner = replace(
+            scope,
+            names=scope.names | {str(given.identifier): f"{path}[]" if path else "", "forloop": ""},
+            loops=scope.loops + 1,
+        )
+        node.block, after = self._block(node.block, inner)
+        if node.default:
+            node.default, _ = self._block(node.default, scope)
+        own = {str(given.identifier), "forloop"}
+        given_names = (after.names.keys() - scope.names.keys()) | after.maybe
+        return node, replace(scope, maybe=scope.maybe | frozenset(given_names - own))
+
+    def _leave(self, node: BreakNode | ContinueNode, scope: _Scope) -> tuple[Node, _Scope]:
+        if not scope.loops:
+            self._refuse(node.token, "This stands in no loop.", "Write it between for and endfor.")
+        return node, scope
+
+    # --- expressions --------------------------------------------------------------------------------------------------
+
+    def _value(self, given: Expression, scope: _Scope, missing: Any = MissingValue) -> Expression:
+        place = self._place(given.token)
+        if isinstance(given, FilteredExpression):
+            has_default = bool(given.filters) and given.filters[0].name == "default"  # type: ignore[index] # not empty
+            left = self._value(given.left, scope, None if has_default else missing)
+            if not given.filters:
+                return left
+            what = left.path if isinstance(left, running.Field) else ""
+            applied = [made for each in given.filters if (made := self._filter(each, what, scope))]
+            return running.Filtered(given.token, place, left, applied)
+        if isinstance(given, Path):
+            return self._field(given, scope, missing)
+        if isinstance(given, _LITERALS):
+            return running.Constant(given.token, place, given.value)
+        if isinstance(given, primitive.TrueLiteral | primitive.FalseLiteral):
+            return running.Constant(given.token, place, isinstance(given, primitive.TrueLiteral))
+        if isinstance(given, primitive.RangeLiteral):
+            ends = [self._value(each, scope) for each in (given.start, given.stop)]
+            return running.Range(given.token, place, *ends)
+        if type(given) in _ABSENT:
+            return running.Constant(given.token, place, _ABSENT[type(given)])
+        self._refuse(given.token, "This is no value.", "Name a field, or write text in quotes.")
+        return running.Constant(given.token, place, "")
+
+    def _filter(self, given: Any, what: str, scope: _Scope) -> running.Applied | None:
+        known = filters.FILTERS.get(given.name)
+        if known is None:
+            words = f"There is no filter {str(given.name)[:40]}."
+            self._refuse(
+                given.token, words, filters.REFUSED.get(given.name, f"There are {', '.join(filters.FILTERS)}.")
+            )
+            return None
+        positional = [each.value for each in given.args if not isinstance(each, KeywordArgument)]
+        named = {each.name: each.value for each in given.args if isinstance(each, KeywordArgument)}
+        if not known.least <= len(positional) <= known.most:
+            wanted = f"{known.least}" if known.least == known.most else f"{known.least} to {known.most}"
+            words = f"The filter {given.name} takes {wanted} values behind its colon, not {len(positional)}."
+            self._refuse(given.token, words, 'Separate them by commas: money: "EUR", "de".')
+            return None
+        for name in named.keys() - known.keywords.keys():
+            words = f"The filter {given.name} takes no {str(name)[:40]}."
+            self._refuse(given.token, words, f"It takes {', '.join(known.keywords) or 'no names'}.")
+        arguments = [self._value(each, scope) for each in positional]
+        by_name = {name: self._value(each, scope) for name, each in named.items() if name in known.keywords}
+        written: dict[int | str, Expression] = {**dict(enumerate(arguments)), **by_name}
+        for key in known.checks.keys() & written.keys():
+            self._check(known.checks[key], written[key])
+        renamed = {known.keywords[name]: each for name, each in by_name.items()}
+        return running.Applied(known.apply, what, self._place(given.token), arguments, renamed)
+
+    def _check(self, check: filters.Check, argument: Expression) -> None:
+        """An argument that is written out is checked now, whatever the rows hold."""
+        if isinstance(argument, running.Constant):
+            try:
+                check(argument.value if isinstance(argument.value, str) else shown(argument.value))
+            except Fault as fault:
+                self.problems.append(Problem(*argument.place, fault.message, fault.fix))
+
+    def _condition(self, given: Expression, scope: _Scope) -> Expression:
+        if isinstance(given, BooleanExpression):
+            inner = self._condition(given.expression, scope)
+            return inner if isinstance(inner, running.Condition) else self._asked(inner)
+        operator = _COMPARISONS.get(type(given))
+        if operator is None:
+            return self._asked(self._value(given, scope, None))
+        left, right = given.left, given.right  # type: ignore[attr-defined] # each of these classes has both
+        place = self._place(given.token)
+        if operator in ("and", "or"):
+            first = self._condition(left, scope)
+            known = scope.knowing(_found(first)) if operator == "and" else scope
+            return running.Condition(given.token, place, operator, first, self._condition(right, known))
+        asks = operator in ("==", "!=") and bool({type(left), type(right)} & set(_ABSENT))
+        missing = None if asks else MissingValue
+        sides = [self._value(each, scope, missing) for each in (left, right)]
+        return running.Condition(given.token, place, operator, *sides)
+
+    def _asked(self, value: Expression) -> Expression:
+        return running.Condition(value.token, self._place(value.token), "is there", value, None)
+
+    # --- fields -------------------------------------------------------------------------------------------------------
+
+    def _field(self, given: Path, scope: _Scope, missing: Any) -> Expression:
+        place = self._place(given.token)
+        root, *rest = given.path
+        if not isinstance(root, str):
+            self._refuse(given.token, "A field is named, not computed.", "Write its name.")
+            return running.Constant(given.token, place, "")
+        keys: list[object] = []
+        is_known = True
+        path = scope.names.get(root, root) if root in scope.names else _quoted(root, is_first=True)
+        is_own = root in scope.names and not path
+        self._check_name(root, given.token)
+        for segment in rest:
+            if isinstance(segment, Path):
+                keys.append(self._field(segment, scope, MissingValue))
+                is_known = False
+                continue
+            if isinstance(segment, str):
+                self._check_name(segment, given.token)
+            keys.append(segment)
+            if is_known and path:
+                path += f"[{segment}]" if isinstance(segment, int) else _quoted(segment)
+        if is_own:
+            shown_path = ".".join(str(each) for each in given.path if not isinstance(each, Path))
+            field = running.Field(given.token, place, root, tuple(keys), shown_path)
+        else:
+            if root in _CLOCKS and root not in scope.names:
+                self._refuse(given.token, f"There is no {root}: the same row always gives the same text.", _DATED)
+            field = running.Field(given.token, place, root, tuple(keys), path)
+            self._note(field, scope, is_optional=missing is not MissingValue)
+        field.missing = missing
+        return field
+
+    def _note(self, field: running.Field, scope: _Scope, *, is_optional: bool) -> None:
+        is_found = any(field.path == sure or field.path.startswith((f"{sure}.", f"{sure}[")) for sure in scope.sure)
+        if is_optional or is_found:
+            need = Need.NEVER
+        else:
+            is_only_sometimes = scope.is_conditional or field.root in scope.maybe
+            need = Need.SOMETIMES if is_only_sometimes else Need.ALWAYS
+        line = field.place[0] or 1
+        known = self.reads.get(field.path)
+        self.reads[field.path] = known.with_line(line, need) if known else Read(field.path, (line,), need)
+
+    def _is_own(self, field: running.Field, scope: _Scope) -> bool:
+        return field.root in scope.names and not scope.names[field.root]
+
+    def _check_name(self, name: str, token: Token) -> None:
+        if name.startswith("__") or "\0" in name:
+            words = f"The name {shown(name)} is refused: a template sees the fields of its row and nothing else."
+            self._refuse(token, words, "Name a field of the row.")
+
+    def _refuse(self, token: Token, message: str, fix: str) -> None:
+        if len(self.problems) < self._limits.problems:
+            self.problems.append(Problem(*self._place(token), message, fix))
+
+    def _place(self, token: Token) -> running.Place:
+        return self._places.of(token.start_index)
+
+
+_DATED = "Give the row a field with the date."
+
+
+def _quoted(name: str, *, is_first: bool = False) -> str:
+    """A name as it stands in a path; one with a dot or a bracket in it is quoted."""
+    if name and not set(name) & set(".[]\"'"):
+        return name if is_first else f".{name}"
+    return name if is_first else f"[{shown(name)}]"
+
+
+def _found(condition: Expression) -> frozenset[str]:
+    """The paths that are surely there where the condition holds."""
+    if not isinstance(condition, running.Condition):
+        return frozenset()
+    left, right = condition.left, condition.right
+    if right is None:
+        if isinstance(left, running.Condition):
+            return _found(left)
+        return frozenset({left.path}) if isinstance(left, running.Field) else frozenset()
+    if condition.operator == "and":
+        return _found(left) | _found(right)
+    if condition.operator == "or":
+        return _found(left) & _found(right)
+    if condition.operator == "!=":
+        pairs = ((left, right), (right, left))
+        absent = tuple(_ABSENT.values())
+        return frozenset(
+            one.path
+            for one, other in pairs
+            if isinstance(one, running.Field) and isinstance(other, running.Constant) and _is_in(other.value, absent)
+        )
+    return frozenset()
+
+
+def _is_in(value: object, marks: Iterable[object]) -> bool:
+    return any(value is mark for mark in marks)
+
+
+def _joined(scope: _Scope, ends: Sequence[_Scope], *, is_whole: bool) -> _Scope:
+    """What is known behind branches: the names that each of them gave, if one of them is always taken."""
+    given = [end.names.keys() - scope.names.keys() for end in ends]
+    in_all = set.intersection(*map(set, given)) if is_whole else set()
+    in_some = set().union(*given, *(end.maybe for end in ends)) - in_all
+    names = scope.names | {name: _only(end.names[name] for end in ends) for name in in_all}
+    return replace(scope, names=names, maybe=scope.maybe | frozenset(in_some))
+
+
+def _only(paths: Iterable[str]) -> str:
+    found = set(paths)
+    return found.pop() if len(found) == 1 else ""
