@@ -36,7 +36,7 @@ READERS = frozenset(
     }
 )
 READER_MAY = READERS | {"models", "rights", "storage"}
-FACE_MAY = READERS | {"engine", "forms", "manifests", "models", "rights", "storage"}
+FACE_MAY = READERS | {"engine", "forms", "manifests", "models", "rights", "storage", "templating"}
 
 #: What each part of `batches` may import of the others. A part without a row fails the test, and so does a stale row.
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -49,8 +49,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "migrations": frozenset({"models"}),
     "providers": frozenset({"conf"}),
     "storage": frozenset({"conf"}),
+    "templating": frozenset({"conf"}),
     "manifests": frozenset({"conf"}),
-    "engine": frozenset({"conf", "manifests", "models", "providers", "queue", "rights", "storage", "wording"}),
+    "engine": frozenset(
+        {"conf", "manifests", "models", "providers", "queue", "rights", "storage", "templating", "wording"}
+    ),
     "rights": frozenset({"models"}),
     "checks": frozenset({"conf"}),
     "sqlite_turns": frozenset(),
@@ -79,6 +82,8 @@ ONLY: dict[str, frozenset[str]] = {
     "boto3": frozenset({"storage"}),
     "botocore": frozenset({"storage"}),
     "plutoprint": frozenset({"sandbox"}),
+    "liquid": frozenset({"templating"}),
+    "babel": frozenset({"templating"}),
     "relaypdf_site": frozenset(),
 }
 #: Outside packages that some parts must never import.
@@ -89,6 +94,7 @@ NEVER: dict[str, tuple[str, ...]] = {
     "providers": ("django",),
     "sandbox": ("django",),
     "manifests": ("django",),
+    "templating": ("django",),
     "models": ("django.db.models.signals", "django.dispatch"),
     "engine": ("django.http", "django.shortcuts", "django.forms", "django.contrib.admin"),
     "tasks": ("django.db",),

@@ -25,6 +25,7 @@ class Code(StrEnum):
     DUPLICATE_ID = "duplicate_id"
     DUPLICATE_ID_CASEFOLD = "duplicate_id_casefold"
     MISSING_FIELD = "missing_field"
+    BAD_FIELD = "bad_field"
     UNKNOWN_TEMPLATE = "unknown_template"
     TEMPLATE_NOT_PUBLISHED = "template_not_published"
     REMOTE_ASSET = "remote_asset"

@@ -27,6 +27,11 @@ class RowTemplate(Protocol):
         """Paths that it reads of a row (`customer.name`), with the lines of the template that name them."""
         ...
 
+    @property
+    def optional(self) -> frozenset[str]:
+        """Those of `fields` that a row may lack."""
+        ...
+
     def fill(self, data: Mapping[str, Any]) -> str:
         """The finished HTML; the same data always gives the same text. Raises `MissingField` for a field that the row
         lacks, Unfit where it cannot be filled for another reason."""

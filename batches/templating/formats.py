@@ -172,7 +172,11 @@ def _amount(value: Decimal, currency: str, language: str) -> str:
 
 def code(currency: object) -> str:
     """A currency's code. Raises Fault for one that is none."""
-    name = _text(currency)
+    return _code(_text(currency))
+
+
+@lru_cache(maxsize=128)
+def _code(name: str) -> str:
     if len(name) != 3 or not name.isascii() or not name.isupper() or not is_currency(name):
         raise Fault(f"{shown(name)} is not a currency.", 'Write its code, such as "EUR" or "CHF".')
     return name

@@ -101,7 +101,8 @@ class Language(Environment):
 
     def setup_tags_and_filters(self, *, extra: bool = False) -> None:
         """None of the library's filters, and only these tags."""
-        for tag in (*_TAGS, _Illegal):
+        tags: tuple[type[Tag], ...] = (*_TAGS, _Illegal)
+        for tag in tags:
             self.tags[tag.name] = _Told(tag(self))
 
     def error(self, exc: type[LiquidError] | LiquidError, msg: str | None = None, token: Token | None = None) -> None:

@@ -23,9 +23,9 @@ class Limits:
     """What `assign` may keep, by the library's measure."""
     value_characters: int = 1_000_000
     """Of one text that a filter gives."""
-    work: int = 2_000_000
+    work: int = 500_000
     """Steps of one fill: a part of the template printed is one, and so are 64 characters that a filter reads or gives.
-    On one core about two seconds."""
+    On one core about a second."""
     problems: int = 100
     """Told of one template."""
 

@@ -238,7 +238,8 @@ class Walk:
             self._refuse(given.token, words, f"It takes {', '.join(known.keywords) or 'no names'}.")
         arguments = [self._value(each, scope) for each in positional]
         by_name = {name: self._value(each, scope) for name, each in named.items() if name in known.keywords}
-        written: dict[int | str, Expression] = {**dict(enumerate(arguments)), **by_name}
+        written: dict[int | str, Expression] = dict(enumerate(arguments))
+        written.update(by_name)
         for key in known.checks.keys() & written.keys():
             self._check(known.checks[key], written[key])
         renamed = {known.keywords[name]: each for name, each in by_name.items()}
