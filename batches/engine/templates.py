@@ -81,9 +81,7 @@ class WorkspaceTemplates:
             raise Unfit(Code.UNKNOWN_TEMPLATE, words, "Use another one, or take it back under Templates.")
         if number is None and template.published_id is None:
             words = f'No version of the template "{shown}" is published.'
-            raise Unfit(
-                Code.TEMPLATE_NOT_PUBLISHED, words, "Publish one under Templates, or pin one."
-            )
+            raise Unfit(Code.TEMPLATE_NOT_PUBLISHED, words, "Publish one under Templates, or pin one.")
         chosen = {"pk": template.published_id} if number is None else {"number": number}
         version = TemplateVersion.objects.filter(template=template, **chosen).first() if _fits(number) else None
         if version is None:
