@@ -21,7 +21,7 @@ from batches.manifests.planning import (
 )
 from batches.manifests.problems import Code, ManifestRefused, Place, Problem
 from batches.manifests.reading import read
-from batches.manifests.source import ManifestSource, from_path, from_upload
+from batches.manifests.source import ManifestSource, from_path, from_text, from_upload
 
 __all__ = [
     "SENDING_ACTIONS",
@@ -44,6 +44,7 @@ __all__ = [
     "SourceKind",
     "fingerprint",
     "from_path",
+    "from_text",
     "from_upload",
     "plan",
     "read",

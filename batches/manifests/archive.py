@@ -33,12 +33,15 @@ _FLAG_ENCRYPTED = 0x1
 _FLAG_UTF8 = 0x800
 _METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _ARCHIVE_SUFFIXES = frozenset({".zip", ".7z", ".rar", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".jar"})
-#: Entries that only office documents and books have, and what such a file is.
+#: Entries that only office documents have, and what such a file is. The first that fits counts.
 _OFFICE_MARKS = (
-    ("xl/", "an Excel workbook", "Save it as JSON or JSONL with one row per document."),
+    ("xl/workbook.bin", "a binary Excel workbook (.xlsb)", "Save it as .xlsx."),
+    ("xl/vbaProject.bin", "an Excel workbook with macros (.xlsm)", "Save it as .xlsx, without macros."),
     ("word/", "a Word document", "Export it as HTML and put it in a ZIP with a manifest."),
     ("ppt/", "a PowerPoint file", "Export it as HTML and put it in a ZIP with a manifest."),
 )
+_WORKBOOK = "xl/workbook.xml"
+_TABLE_TYPE = "application/vnd.oasis.opendocument.spreadsheet"
 #: Whatever zipfile raises on bytes that are no honest ZIP.
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -79,13 +82,31 @@ class Archive:
         with _as_damage():
             self._zip = zipfile.ZipFile(stream)
         entries = self._zip.infolist()
-        _check_office(entries)
+        self.is_workbook = _is_workbook(entries)
         _check_entries(entries, limits)
+        if not self.is_workbook:
+            self._refuse_other_packages(entries)
         named = _named(entries)  # folders too: their names are checked as well
         self.files = [entry for entry in named if not (entry.is_folder or paths.is_junk(entry.name))]
         _check_names(self.files)
         self._by_name = {entry.name: entry for entry in self.files}
         self._by_other_name = {entry.other_name: entry for entry in self.files if entry.other_name}
+
+    def _refuse_other_packages(self, entries: list[zipfile.ZipInfo]) -> None:
+        """OpenDocument files, books and programs are ZIPs as well."""
+        kinds = [info for info in entries if info.filename == "mimetype"]
+        if kinds:
+            with _as_damage("mimetype"), self._zip.open(kinds[0]) as stream:
+                declared = stream.read(100).decode("latin-1")
+            if declared.startswith(_TABLE_TYPE):
+                message = "This is an OpenDocument table (.ods), not a manifest."
+                raise ManifestRefused(Code.WRONG_FILE_TYPE, message, "Save it as .xlsx or as CSV.")
+        if kinds or any(info.filename == "META-INF/MANIFEST.MF" for info in entries):
+            raise ManifestRefused(
+                Code.WRONG_FILE_TYPE,
+                "This is an office document, a book or a program packed as a ZIP, not a manifest with its files.",
+                "Upload a ZIP with manifest.json and the HTML files.",
+            )
 
     def find(self, name: str) -> Entry | None:
         """The entry of this normalised name; tried as UTF-8 first, then as old tools spell names (CP437)."""
@@ -157,18 +178,15 @@ def _directory_place(stream: IO[bytes]) -> tuple[int, int]:
     return tail_start + at, size
 
 
-def _check_office(entries: list[zipfile.ZipInfo]) -> None:
+def _is_workbook(entries: list[zipfile.ZipInfo]) -> bool:
+    """Whether the ZIP is an Excel workbook. Raises ManifestRefused for other documents of an office."""
     names = {info.filename for info in entries}
-    if "[Content_Types].xml" in names:
-        for folder, kind, fix in _OFFICE_MARKS:
-            if any(name.startswith(folder) for name in names):
-                raise ManifestRefused(Code.WRONG_FILE_TYPE, f"This is {kind}, not a manifest.", fix)
-    if "mimetype" in names or "META-INF/MANIFEST.MF" in names:
-        raise ManifestRefused(
-            Code.WRONG_FILE_TYPE,
-            "This is an office document, a book or a program packed as a ZIP, not a manifest with its files.",
-            "Upload a ZIP with manifest.json and the HTML files.",
-        )
+    if "[Content_Types].xml" not in names:
+        return False
+    for mark, kind, fix in _OFFICE_MARKS:
+        if any(name.startswith(mark) for name in names):
+            raise ManifestRefused(Code.WRONG_FILE_TYPE, f"This is {kind}, not a manifest.", fix)
+    return _WORKBOOK in names or any(name.startswith("xl/") for name in names)
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], limits: Limits) -> None:

@@ -111,9 +111,18 @@ class Manifest:
     filename: str
     """Last part of the upload's name, for people."""
     container: Literal["file", "zip", "folder"]
-    format: Literal["json", "jsonl"]
+    format: Literal["json", "jsonl", "csv", "xlsx", "files"]
+    """`csv` is delimited text of any kind; `files`: there was no manifest, each HTML file is a row."""
     encoding: str
-    """Encoding of the manifest: `utf-8`, `utf-8-sig`, `utf-16`, `utf-32`."""
+    """Codec of the manifest's text (`utf-8`, `utf-8-sig`, `utf-16`, `windows-1252`); "" for a workbook."""
+    delimiter: str
+    """Of delimited text, else ""."""
+    sheet: str
+    """Name of the workbook's sheet that was read, else ""."""
+    columns: tuple[str, ...]
+    """Of a table, as its header names them, in order; empty for JSON."""
+    mapping: Mapping[str, str]
+    """What each column became (`batches.manifests.columns`), "" for nothing."""
     sha256: str
     """Of the manifest's bytes."""
     upload_sha256: str
@@ -152,6 +161,9 @@ class Manifest:
             "encoding": self.encoding,
             "format": self.format,
             "container": self.container,
+            "delimiter": self.delimiter,
+            "sheet": self.sheet,
+            "columns": list(self.columns),
             "summary": summary | {"invalid": self.invalid_count},
             "errors": [problem.as_dict() for problem in errors],
             "warnings": [problem.as_dict() for problem in self.warnings],

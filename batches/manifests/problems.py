@@ -31,6 +31,7 @@ class Code(StrEnum):
     REMOTE_ASSET = "remote_asset"
     LOCAL_ASSET = "local_asset"
     MISSING_COLUMN = "missing_column"
+    COLUMN_CONFLICT = "column_conflict"
     BAD_CSV_ROW = "bad_csv_row"
     ID_LOST_ZEROS_SUSPECTED = "id_lost_zeros_suspected"
     SPREADSHEET_DAMAGE = "spreadsheet_damage"
@@ -171,6 +172,9 @@ class ManifestRefused(Exception):
             "encoding": None,
             "format": None,
             "container": None,
+            "delimiter": None,
+            "sheet": None,
+            "columns": [],
             "summary": {"new": 0, "unchanged": 0, "changed": 0, "invalid": 0},
             "errors": [problem],
             "warnings": [],

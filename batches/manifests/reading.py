@@ -5,40 +5,26 @@ Owns the order of things and the judgement on the upload as a whole; the rules a
 
 from __future__ import annotations
 
-import codecs
-import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import IO, Literal
+from typing import IO
 
-from batches.manifests import jsonrows, paths, sniffing, source
+from batches.manifests import columns, jsonrows, paths, recognising, source, tables
 from batches.manifests.choices import NO_CHOICES, Choices
+from batches.manifests.columns import Columns
 from batches.manifests.jsonrows import Parsed, Span
 from batches.manifests.limits import Limits
 from batches.manifests.manifest import Manifest, ManifestRow
 from batches.manifests.problems import Code, Findings, ManifestRefused, listed, megabytes, shown
+from batches.manifests.recognising import Content
+from batches.manifests.rereading import as_given
 from batches.manifests.rows import RowChecker
-from batches.manifests.templates import Templates
+from batches.manifests.tables import Table
+from batches.manifests.templates import NoTemplates, Templates
 
-_CHUNK_BYTES = 1 << 20
 #: Rows of 5 MB each take seconds to be checked, so progress is told often.
 _PROGRESS_ROWS = 100
-_ACCEPTED = "Accepted are JSON ([{…}, …]) and JSONL (one {…} per line), alone or in a ZIP with their HTML files."
-
-Format = Literal["json", "jsonl"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """The manifest as valid UTF-8, from `start` on (behind byte-order mark and white space)."""
-
-    file: IO[bytes]
-    start: int
-    first_line: int
-    sha256: str
-    encoding: str
 
 
 def _unheard(row_count: int) -> None:
@@ -60,33 +46,47 @@ def read(
     told now and then how many rows were checked; what it raises ends the reading and is passed on.
     """
     limits = limits or Limits()
+    templates = templates or NoTemplates()
     with ExitStack() as stack:
-        opened = source.opened(upload, limits, stack)
-        text = _decoded(opened.stream, opened.manifest_name, limits, stack)
-        form = _form(text, opened.manifest_name, limits)
+        opened = source.opened(upload, limits, stack, propose_rows=choices.propose_rows)
+        content = recognising.recognised(opened, choices, limits, stack)
         findings = Findings(limits.max_places)
+        known = None
+        if content.table is not None:
+            known = _known_columns(content.table, choices, templates, findings)
+        rows_file = content.text.file if content.text and not known else source.spool(stack)
         checker = RowChecker(
             opened.files,
-            text.file,
+            rows_file,
             limits,
             findings,
-            has_characters=form == "json",
+            has_characters=content.format == "json",
             templates=templates,
             choices=choices,
+            nest=known.row if known else as_given,
         )
-        row_count, rows = _checked_rows(text, form, checker, limits, progress)
+        if content.table is not None and known is not None:
+            rows = _rows_of_table(content.table, known, checker, findings, limits, rows_file)
+        else:
+            rows = _rows_of_json(content, checker, limits)
+        row_count, valid = _counted(rows, progress)
+        checker.finish()
         _judge_files(opened, checker, findings)
         same_file = opened.upload is opened.stream
         return Manifest(
             filename=upload.filename,
             container=opened.container,
-            format=form,
-            encoding=text.encoding,
-            sha256=text.sha256,
-            upload_sha256=text.sha256 if same_file else _sha256(opened.upload),
+            format=content.format,
+            encoding=content.encoding,
+            delimiter=content.table.delimiter if content.table else "",
+            sheet=content.table.sheet if content.table else "",
+            columns=tuple(filter(None, content.table.names)) if content.table else (),
+            mapping=known.mapping if known else {},
+            sha256=content.sha256,
+            upload_sha256=content.sha256 if same_file else recognising.sha256_of(opened.upload),
             row_count=row_count,
             invalid_count=len(findings.invalid_rows),
-            rows=tuple(row for row in rows if row.position not in findings.invalid_rows),
+            rows=tuple(row for row in valid if row.position not in findings.invalid_rows),
             errors=findings.errors(),
             warnings=findings.warnings(),
             limits=limits,
@@ -95,12 +95,25 @@ def read(
         )
 
 
-def _checked_rows(
-    text: _Text, form: Format, checker: RowChecker, limits: Limits, progress: Callable[[int], None]
-) -> tuple[int, list[ManifestRow]]:
+def _counted(rows: Iterator[ManifestRow | None], progress: Callable[[int], None]) -> tuple[int, list[ManifestRow]]:
+    """How many rows there are, and those that hold."""
+    valid = []
+    count = 0
+    for row in rows:
+        if row is not None:
+            valid.append(row)
+        if count % _PROGRESS_ROWS == 0:
+            progress(count)
+        count += 1
+    if not count:
+        raise ManifestRefused(Code.EMPTY_FILE, "The manifest has no rows.", "Put one row per document into it.")
+    return count, valid
+
+
+def _rows_of_json(content: Content, checker: RowChecker, limits: Limits) -> Iterator[ManifestRow | None]:
+    text, form = content.text, content.format
+    assert text is not None
     spans = jsonrows.list_rows if form == "json" else jsonrows.line_rows
-    rows = []
-    position = -1
     for position, span in enumerate(spans(text.file, text.start, text.first_line, limits)):
         if position >= limits.max_rows:
             raise ManifestRefused(
@@ -110,25 +123,37 @@ def _checked_rows(
                 line=span.line,
             )
         parsed = _parsed(position, span, form, checker, limits)
-        row = checker.check(position, span, parsed.value, parsed.repeated_keys) if parsed else None
-        if row is not None:
-            rows.append(row)
-        if position % _PROGRESS_ROWS == 0:
-            progress(position)
-    checker.finish()
-    if position < 0:
-        raise ManifestRefused(Code.EMPTY_FILE, "The manifest has no rows.", "Put one row per document into it.")
-    return position + 1, rows
+        yield checker.check(position, span, parsed.value, parsed.repeated_keys) if parsed else None
 
 
-def _parsed(position: int, span: Span, form: Format, checker: RowChecker, limits: Limits) -> Parsed | None:
+def _rows_of_table(
+    table: Table, known: Columns, checker: RowChecker, findings: Findings, limits: Limits, spool: IO[bytes]
+) -> Iterator[ManifestRow | None]:
+    for position, span, cells in tables.spooled(table, known, findings, limits, spool):
+        yield checker.check(position, span, dict(cells), ()) if span else None
+
+
+def _known_columns(table: Table, choices: Choices, templates: Templates, findings: Findings) -> Columns:
+    """What the columns become: as was chosen, else what their names say. Raises ManifestRefused."""
+    if choices.mapping is not None:
+        return columns.checked(table.names, choices.mapping, table.header_line)
+    fields = recognising.template_fields(choices, templates)
+    mapping = columns.proposed(table.names, fields=fields, has_template=bool(choices.template))
+    for name, target in columns.synonyms(mapping).items():
+        message = f"The column {shown(name, 60)} is taken as {target}."
+        fix = f"Name it {target}, or choose what it becomes if that is not meant."
+        findings.upload_warning(Code.MISSING_COLUMN, message, fix, [name], column=target)
+    return columns.checked(table.names, mapping, table.header_line)
+
+
+def _parsed(position: int, span: Span, form: recognising.Format, checker: RowChecker, limits: Limits) -> Parsed | None:
     """The row's values, or None after noting why there are none. A broken list is refused as a whole."""
     if span.raw is None:
         message = f"The row is {megabytes(span.size)} large; {megabytes(limits.max_row_bytes)} are allowed."
         checker.refuse_size(position, span, message)
         return None
     try:
-        if form == "jsonl":  # a list was measured while its rows were cut out
+        if form != "json":  # a list was measured while its rows were cut out
             jsonrows.check_depth(span.raw, limits.max_depth)
         return jsonrows.parse(span.raw)
     except jsonrows.TooDeep:
@@ -145,125 +170,6 @@ def _parsed(position: int, span: Span, form: Format, checker: RowChecker, limits
             raise ManifestRefused(Code.BAD_JSON, message, fix, line=line, character=character) from error
         checker.refuse_line(position, span, message, fix)
         return None
-
-
-def _decoded(stream: IO[bytes], name: str, limits: Limits, stack: ExitStack) -> _Text:
-    """Make sure of the encoding in one pass. UTF-16 and UTF-32 with their mark are copied as UTF-8."""
-    size = stream.seek(0, 2)
-    if size > limits.max_manifest_bytes:
-        message = f"The manifest is {megabytes(size)} large; {megabytes(limits.max_manifest_bytes)} are allowed."
-        raise ManifestRefused(Code.UPLOAD_TOO_LARGE, message, "Split it into several uploads.")
-    stream.seek(0)
-    head = stream.read(sniffing.HEAD_BYTES)
-    _refuse_other_types(head, name)
-    encoding = sniffing.bom_encoding(head) or "utf-8"
-    file, start = stream, 0
-    digest = hashlib.sha256()
-    if encoding in {"utf-16", "utf-32"}:
-        file = source.spool(stack)
-        for part in _texts(stream, encoding, digest):
-            file.write(part.encode())
-    else:
-        for _ in _texts(stream, "utf-8", digest):
-            pass  # only to be sure that it can be read
-        start = len(codecs.BOM_UTF8) if encoding == "utf-8-sig" else 0
-    start, newlines = jsonrows.first_mark(file, start)
-    if start == file.seek(0, 2):
-        raise ManifestRefused(Code.EMPTY_FILE, "The file is empty.", _ACCEPTED)
-    return _Text(file, start, newlines + 1, digest.hexdigest(), encoding)
-
-
-def _texts(stream: IO[bytes], encoding: str, digest: hashlib._Hash) -> Iterator[str]:
-    """The stream's text in parts, while its bytes are hashed. Raises ManifestRefused at the first odd byte."""
-    decoder = codecs.getincrementaldecoder(encoding)()
-    stream.seek(0)
-    passed, line = 0, 1
-    while True:
-        chunk = stream.read(_CHUNK_BYTES)
-        digest.update(chunk)
-        pending = len(decoder.getstate()[0])
-        try:
-            part = decoder.decode(chunk, final=not chunk)
-        except UnicodeDecodeError as error:
-            line += error.object[: error.start].count(b"\n")
-            raise _not_decodable(encoding, passed - pending + error.start, error, line) from error
-        passed += len(chunk)
-        line += part.count("\n")
-        yield part
-        if not chunk:
-            return
-
-
-def _not_decodable(encoding: str, offset: int, error: UnicodeDecodeError, line: int) -> ManifestRefused:
-    name = encoding.upper()
-    byte = f"byte 0x{error.object[error.start]:02X} at offset {offset:,} (line {line})"
-    return ManifestRefused(
-        Code.NOT_UTF8,
-        f"The manifest is not {name}: {byte} does not fit.",
-        "Save it as UTF-8. Nothing is guessed, so that no name is changed without a word.",
-        line=line,
-    )
-
-
-def _refuse_other_types(head: bytes, name: str) -> None:
-    found = sniffing.looks_like(head)
-    if found is None:
-        return
-    if found.startswith("UTF-16"):
-        raise ManifestRefused(Code.NOT_UTF8, f"{shown(name)} is {found}.", "Save it as UTF-8.")
-    if found == "a ZIP":
-        found = "an Excel workbook or another archive"
-    raise ManifestRefused(Code.WRONG_FILE_TYPE, f"{shown(name)} is {found}, not a manifest.", _ACCEPTED)
-
-
-def _form(text: _Text, name: str, limits: Limits) -> Format:
-    """JSON list or JSONL, by the first character."""
-    text.file.seek(text.start)
-    head = text.file.read(sniffing.HEAD_BYTES)
-    if head.startswith(b"["):
-        return "json"
-    if head.startswith(b"{"):
-        _refuse_one_object(text, limits)
-        return "jsonl"
-    if head.startswith(b"<"):
-        fix = "Put it in a ZIP together with a manifest.json that names it."
-        raise ManifestRefused(Code.WRONG_FILE_TYPE, f"{shown(name)} is a web page, not a manifest.", fix)
-    if sniffing.looks_like_table(head.decode(errors="ignore")):
-        message = f"{shown(name)} looks like a table (CSV), which is not read yet."
-        raise ManifestRefused(Code.WRONG_FILE_TYPE, message, _ACCEPTED)
-    raise ManifestRefused(Code.WRONG_FILE_TYPE, f"{shown(name)} is not a manifest.", _ACCEPTED)
-
-
-def _refuse_one_object(text: _Text, limits: Limits) -> None:
-    """One object spread over lines, or one that wraps the list, is a common near miss: say so once."""
-    lines = list(_first_two(jsonrows.line_rows(text.file, text.start, text.first_line, limits)))
-    raw = lines[0].raw if lines else None
-    if raw is None:
-        return
-    if len(lines) > 1 and jsonrows.is_unclosed(raw):
-        message = "The file is one object over several lines, not a list of rows."
-    elif len(lines) == 1 and _wraps_list(raw, limits):
-        message = "The file is one object with the rows inside it, not a list of rows."
-    else:
-        return
-    fix = "Write a list, [{…}, {…}], or one object per line (JSONL)."
-    raise ManifestRefused(Code.WRONG_FILE_TYPE, message, fix, line=text.first_line)
-
-
-def _first_two(spans: Iterator[Span]) -> Iterator[Span]:
-    for _, span in zip(range(2), spans, strict=False):
-        yield span
-
-
-def _wraps_list(raw: bytes, limits: Limits) -> bool:
-    try:
-        jsonrows.check_depth(raw, limits.max_depth)
-        row = jsonrows.parse(raw).value
-    except ValueError:
-        return False
-    if not isinstance(row, dict) or "id" in row:
-        return False
-    return any(isinstance(value, list) and value and isinstance(value[0], dict) for value in row.values())
 
 
 def _judge_files(opened: source.Opened, checker: RowChecker, findings: Findings) -> None:
@@ -301,11 +207,3 @@ def _spare_files(names: list[str], manifest_name: str, used: Collection[str]) ->
         and not name.startswith(foreign)
         and not paths.name_of(name).upper().startswith("README")
     ]
-
-
-def _sha256(stream: IO[bytes]) -> str:
-    stream.seek(0)
-    digest = hashlib.sha256()
-    while chunk := stream.read(_CHUNK_BYTES):
-        digest.update(chunk)
-    return digest.hexdigest()

@@ -53,7 +53,7 @@ def looks_like(head: bytes) -> str | None:
                 return name
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
         return "a WebP image"
-    if bom_encoding(head) is None and _is_utf16_without_bom(head):
+    if unmarked_utf16(head):
         return "UTF-16 text without a byte-order mark"
     return None
 
@@ -63,19 +63,16 @@ def bom_encoding(head: bytes) -> str | None:
     return next((encoding for mark, encoding in BOMS if head.startswith(mark)), None)
 
 
-def looks_like_table(head: str) -> bool:
-    """Whether the text's first line separates several names by `,` `;` tab or `|`, as CSV does."""
-    first = head.lstrip("\ufeff\r\n").split("\n", 1)[0].strip()
-    if first.lower().startswith("sep="):
-        return True
-    return any(len([cell for cell in first.split(mark) if cell.strip()]) > 1 for mark in ",;\t|")
-
-
-def _is_utf16_without_bom(head: bytes) -> bool:
-    """Mostly Latin text in UTF-16 has a NUL in every second byte, on one side only."""
+def unmarked_utf16(head: bytes) -> str | None:
+    """The codec of UTF-16 that comes without its mark: mostly Latin text then has a NUL in every second byte, on one
+    side only."""
     sample = head[: len(head) // 2 * 2][:512]
-    if len(sample) < 4:
-        return False
+    if len(sample) < 4 or bom_encoding(head) is not None:
+        return None
     pairs = len(sample) // 2
     even, odd = sample[0::2].count(0), sample[1::2].count(0)
-    return (odd > pairs * 0.7 and even < pairs * 0.1) or (even > pairs * 0.7 and odd < pairs * 0.1)
+    if odd > pairs * 0.7 and even < pairs * 0.1:
+        return "utf-16-le"
+    if even > pairs * 0.7 and odd < pairs * 0.1:
+        return "utf-16-be"
+    return None

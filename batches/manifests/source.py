@@ -1,12 +1,15 @@
-"""What was handed over, and how it opens: a ZIP with its files, a manifest alone, or a folder.
+"""What was handed over, and how it opens: a ZIP with its files, a manifest alone, a folder, or a pasted text.
 
-Owns finding the manifest and the files beside it. Knows no row and no rule about documents.
+Owns finding the manifest and the files beside it, and the manifest that is proposed for HTML files without one. Knows
+no row and no rule about documents.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +24,9 @@ from batches.manifests.problems import Code, ManifestRefused, Unfit, listed, meg
 Container = Literal["file", "zip", "folder"]
 _SPOOL_BYTES = 4_000_000
 _JSON_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
-_TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".xlsx", ".xls", ".ods", ".txt"})
-_FIX_NAME = "Name it manifest.json (or manifest.jsonl) and put it at the top of the ZIP."
+_TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".tab", ".psv", ".xlsx", ".xlsm", ".xls", ".ods", ".txt"})
+_PAGE_SUFFIXES = frozenset({".html", ".htm", ".xhtml"})
+_FIX_NAME = "Name it manifest.json, manifest.csv or manifest.xlsx and put it at the top of the ZIP."
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,8 @@ class Opened:
     """Links in a ZIP; never followed."""
     lists_files: bool = False
     """Whether files that no row names are worth a warning."""
+    is_proposal: bool = False
+    """Whether there was no manifest, and `stream` holds a row for each HTML file, as JSONL."""
 
 
 def from_upload(stream: IO[bytes], filename: str) -> ManifestSource:
@@ -72,15 +78,27 @@ def from_upload(stream: IO[bytes], filename: str) -> ManifestSource:
     return ManifestSource(paths.name_of(filename.replace("\\", "/"))[:255] or "upload", stream=stream)
 
 
+def from_text(text: str) -> ManifestSource:
+    """A table (or JSON) that somebody pasted."""
+    # Half of a character goes on as bytes that are no UTF-8: reading refuses them with their line.
+    return ManifestSource("pasted.txt", stream=io.BytesIO(text.encode("utf-8", "surrogatepass")))
+
+
 def from_path(path: str | Path) -> ManifestSource:
     """A manifest beside its files, a ZIP, or a folder with a manifest in it (command line)."""
     return ManifestSource(Path(path).name[:255] or str(path), path=Path(path))
 
 
-def opened(source: ManifestSource, limits: Limits, stack: ExitStack) -> Opened:
-    """Open `source`; whatever is opened closes with `stack`. Raises ManifestRefused."""
+def opened(
+    source: ManifestSource, limits: Limits, stack: ExitStack, *, propose_rows: bool = False, most: int | None = None
+) -> Opened:
+    """Open `source`; whatever is opened closes with `stack`. Raises ManifestRefused.
+
+    With `propose_rows`, HTML files without a manifest get one. `most` is how much of a manifest in a ZIP is unpacked
+    when its first bytes are enough (a workbook comes whole).
+    """
     if source.path is not None and source.path.is_dir():
-        return _opened_folder(source.path, limits, stack)
+        return _opened_folder(source.path, limits, stack, propose_rows=propose_rows)
     if source.stream is not None:
         stream = source.stream
     elif source.path is not None:
@@ -92,7 +110,9 @@ def opened(source: ManifestSource, limits: Limits, stack: ExitStack) -> Opened:
         raise _too_large("The file", size, limits.max_upload_bytes)
     stream.seek(0)
     if sniffing.looks_like(stream.read(sniffing.HEAD_BYTES)) == "a ZIP":
-        return _opened_zip(stream, limits, stack)
+        archive = Archive(stream, limits)
+        if not archive.is_workbook:
+            return _opened_zip(stream, archive, limits, stack, propose_rows=propose_rows, most=most)
     if source.path is not None:
         files = FolderFiles(source.path.parent, limits)
         return Opened("folder", stream, stream, files, source.path.name)
@@ -164,8 +184,8 @@ class ZipFiles:
 def chosen_manifest(names: list[str]) -> str:
     """Which of `names` (normalised) is the manifest: at the top, else one folder down.
 
-    A file called `manifest.…` comes before other JSON, JSON before tables (which are refused with a
-    reason of their own once they are read). Raises ManifestRefused: none, or more than one.
+    A file called `manifest.…` comes before other JSON, JSON before tables. Raises ManifestRefused: none, or more than
+    one.
     """
     for depth in (0, 1):
         level = [name for name in names if name.count("/") == depth]
@@ -174,12 +194,12 @@ def chosen_manifest(names: list[str]) -> str:
                 raise ManifestRefused(
                     Code.SEVERAL_MANIFESTS,
                     f"There is more than one manifest: {listed(candidates)}.",
-                    "Keep one of them, or name the right one manifest.json.",
+                    "Keep one of them, or name the right one manifest (as in manifest.csv).",
                     files=candidates,
                 )
             if candidates:
                 return candidates[0]
-    deeper = [name for name in names if is_manifest(name) and paths.suffix_of(name) in _JSON_SUFFIXES]
+    deeper = [name for name in names if is_manifest(name) and paths.suffix_of(name) in _JSON_SUFFIXES | _TABLE_SUFFIXES]
     if deeper:
         message = f"The manifest stands too deep: {shown(deeper[0])}."
         raise ManifestRefused(Code.NO_MANIFEST, message, "Pack that folder itself.", files=deeper)
@@ -189,11 +209,36 @@ def chosen_manifest(names: list[str]) -> str:
 
 def _candidates(level: list[str]) -> Iterator[list[str]]:
     json_files = sorted(name for name in level if paths.suffix_of(name) in _JSON_SUFFIXES)
-    yield [name for name in json_files if is_manifest(name)]
+    tables = sorted(name for name in level if paths.suffix_of(name) in {*_TABLE_SUFFIXES, ""})
+    yield [name for name in sorted([*json_files, *tables]) if is_manifest(name)]
     yield json_files
-    others = sorted(name for name in level if paths.suffix_of(name) in {*_TABLE_SUFFIXES, ""})
-    yield [name for name in others if is_manifest(name)]
-    yield [name for name in others if paths.suffix_of(name) in _TABLE_SUFFIXES - {".txt"}]
+    yield [name for name in tables if paths.suffix_of(name) in _TABLE_SUFFIXES - {".txt"}]
+
+
+def _manifest_or_pages(names: list[str], where: str, *, propose_rows: bool) -> tuple[str, list[str]]:
+    """The manifest's name, or "" and the HTML files that each become a document. Raises ManifestRefused."""
+    try:
+        return chosen_manifest(names), []
+    except ManifestRefused as refused:
+        pages = sorted(name for name in names if paths.suffix_of(name) in _PAGE_SUFFIXES)
+        if refused.code is not Code.NO_MANIFEST or not pages or any(map(is_manifest, names)):
+            raise
+    if not propose_rows:
+        count = "one HTML file" if len(pages) == 1 else f"{len(pages):,} HTML files"
+        message = f"There is no manifest; the {where} holds {count}: {listed(pages)}."
+        fix = "Confirm that each becomes a document named after its file, or add a manifest that names them."
+        raise ManifestRefused(Code.NO_MANIFEST, message, fix, files=pages[:100])
+    return "", pages
+
+
+def _proposal(pages: Iterable[str], stack: ExitStack) -> IO[bytes]:
+    """A row for each page, as JSONL: its id is the file's name without folder and ending."""
+    rows = spool(stack)
+    for page in pages:
+        stem = paths.name_of(page).rpartition(".")[0]
+        row = {"id": stem, "html": f"./{page}" if page.lstrip().startswith("<") else page}
+        rows.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    return rows
 
 
 def is_manifest(name: str) -> bool:
@@ -206,31 +251,52 @@ def spool(stack: ExitStack) -> IO[bytes]:
     return stack.enter_context(tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES))
 
 
-def _opened_zip(stream: IO[bytes], limits: Limits, stack: ExitStack) -> Opened:
-    archive = Archive(stream, limits)
+def _opened_zip(
+    stream: IO[bytes], archive: Archive, limits: Limits, stack: ExitStack, *, propose_rows: bool, most: int | None
+) -> Opened:
     links = tuple(entry.name for entry in archive.files if entry.is_link)
-    name = chosen_manifest([entry.name for entry in archive.files if not entry.is_link])
+    names = [entry.name for entry in archive.files if not entry.is_link]
+    name, pages = _manifest_or_pages(names, "ZIP", propose_rows=propose_rows)
+    if pages:
+        files = ZipFiles(archive, "")
+        return Opened("zip", _proposal(pages, stack), stream, files, "", links, lists_files=True, is_proposal=True)
     entry = archive.find(name)
     if entry is None:
         raise ManifestRefused(Code.NO_MANIFEST, "There is no manifest in the ZIP.", _FIX_NAME)
     if entry.zip_info.file_size > limits.max_manifest_bytes:
         raise _too_large("The manifest", entry.zip_info.file_size, limits.max_manifest_bytes)
     copy = spool(stack)
+    size = 0
+    is_archive = False
     for chunk in archive.chunks(entry, limits.max_manifest_bytes):
+        is_archive = is_archive or (not size and sniffing.looks_like(chunk) == "a ZIP")
         copy.write(chunk)
+        size += len(chunk)
+        if most is not None and size >= most and not is_archive:
+            break
     files = ZipFiles(archive, paths.folder_of(name))
     return Opened("zip", copy, stream, files, name, links, lists_files=True)
 
 
-def _opened_folder(folder: Path, limits: Limits, stack: ExitStack) -> Opened:
+def _opened_folder(folder: Path, limits: Limits, stack: ExitStack, *, propose_rows: bool) -> Opened:
+    files = FolderFiles(folder, limits)
     try:
-        names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
+        top = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
     except OSError as error:
         raise _unreadable(folder, error) from error
-    name = chosen_manifest([name for name in names if not paths.is_junk(name)])
+    top = [name for name in top if not paths.is_junk(name)]
+    try:
+        name = chosen_manifest(top)
+    except ManifestRefused as refused:
+        if refused.code is not Code.NO_MANIFEST:
+            raise
+        name, pages = _manifest_or_pages(list(files.names()), "folder", propose_rows=propose_rows)
+        if pages:
+            stream = _proposal(pages, stack)
+            return Opened("folder", stream, stream, files, "", lists_files=True, is_proposal=True)
     stream = _file(folder / name, stack)
-    files = FolderFiles(folder, limits)
-    return Opened("folder", stream, stream, files, name, lists_files=True)
+    files = FolderFiles((folder / name).parent, limits)
+    return Opened("folder", stream, stream, files, paths.name_of(name), lists_files=True)
 
 
 def _file(path: Path, stack: ExitStack) -> IO[bytes]:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from openpyxl import Workbook
+
 from batches.manifests import Limits, Manifest, ManifestRefused, Problem, from_upload, read
 
 CASES = Path(__file__).parent.parent / "cases"
@@ -46,10 +48,24 @@ def zipped(files: Mapping[str, bytes | str], *, rows: Iterable[Any] | None = Non
     return buffer.getvalue()
 
 
-def refusal(content: bytes | str, filename: str = "upload", limits: Limits | None = None) -> ManifestRefused:
+def workbook(rows: Iterable[Iterable[Any]], **sheets: Iterable[Iterable[Any]]) -> bytes:
+    """An Excel workbook with these rows on its first sheet, and further sheets by name."""
+    book = Workbook()
+    for number, (name, cells) in enumerate({"Sheet": rows, **sheets}.items()):
+        sheet = book.active if not number else book.create_sheet(name)
+        for row_cells in cells:
+            sheet.append(list(row_cells))
+    buffer = io.BytesIO()
+    book.save(buffer)
+    return buffer.getvalue()
+
+
+def refusal(
+    content: bytes | str, filename: str = "upload", limits: Limits | None = None, **asked: Any
+) -> ManifestRefused:
     """How the upload is refused; fails when it is not."""
     try:
-        uploaded(content, filename, limits).close()
+        uploaded(content, filename, limits, **asked).close()
     except ManifestRefused as refused:
         return refused
     raise AssertionError("the upload was read")

@@ -140,9 +140,11 @@ def test_the_manifest_is_found_where_people_put_it(names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("names", "code", "words"),
     [
-        (["a.html", "b.html"], "no_manifest", 'found "a.html" and "b.html"'),
+        (["a.html", "b.html"], "no_manifest", 'the ZIP holds 2 HTML files: "a.html" and "b.html"'),
+        (["a.png", "b.css"], "no_manifest", 'found "a.png" and "b.css"'),
         (["x/y/manifest.json", "a.html"], "no_manifest", 'stands too deep: "x/y/manifest.json"'),
-        (["__MACOSX/manifest.json", "a.html"], "no_manifest", 'found "a.html"'),
+        (["__MACOSX/manifest.json", "a.html"], "no_manifest", 'one HTML file: "a.html"'),
+        (["manifest.csv", "manifest.json"], "several_manifests", '"manifest.csv" and "manifest.json"'),
         (["manifest.json", "manifest.jsonl"], "several_manifests", '"manifest.json" and "manifest.jsonl"'),
         (["a.json", "b.json"], "several_manifests", '"a.json" and "b.json"'),
         (["x/manifest.json", "y/manifest.json"], "several_manifests", '"x/manifest.json" and "y/manifest.json"'),
@@ -158,8 +160,9 @@ def test_a_zip_without_one_manifest_says_what_was_found(names: list[str], code: 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"id,html\nA,a.html\n", "looks like a table (CSV)"),
-        (b"PK\x03\x04", "an Excel workbook or another archive"),
+        (b"amount,page\nA,a.html\n", "No column becomes the id"),
+        (b"PK\x03\x04", "The ZIP is damaged"),
+        (packed(("b.html", b"")), '"manifest.csv" is another archive'),
         (b"", "empty"),
     ],
 )

