@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from batches import attention, cursors, failures, selectors, wording
+from batches import attention, cursors, failures, selectors, sentences, wording
 from batches.cursors import Page
 from batches.models import (
     ACTIVE_STATES,
@@ -202,9 +202,16 @@ def _item_row(values: tuple[Any, ...]) -> ItemRow:
 
 @dataclass(frozen=True)
 class BatchRow:
+    """A batch with its progress; its sample stands beside it, and is no row of its own: its documents are the same."""
+
     batch: Batch
     progress: selectors.Progress
     starter: str = ""
+    sample: selectors.Progress | None = None
+
+    @property
+    def sample_words(self) -> str:
+        return sentences.sample_in_short(self.batch, self.sample) if self.sample else ""
 
     @property
     def badge(self) -> Badge:
@@ -222,7 +229,8 @@ class BatchRow:
     @property
     def revision(self) -> str:
         counts = self.progress.counts
-        return digest(self.progress.state, self.second_badge, counts.as_dict(), self.progress.attention_count)
+        facts = (self.progress.state, self.second_badge, counts.as_dict(), self.progress.attention_count)
+        return digest(*facts, self.sample_words)
 
 
 #: Views of the batch list by their word in the address.
@@ -239,9 +247,10 @@ def batches_page(
     limit: int = BATCHES_PER_PAGE,
 ) -> Page[BatchRow]:
     """The user's batches, newest first. Cursors that make no sense are ignored."""
-    batches = _viewed(selectors.visible_batches(user).select_related("created_by"), view)
+    mine = selectors.visible_batches(user).filter(sample_of=None)
+    batches = _viewed(mine.select_related("created_by"), view)
     if q:
-        matching = Q(name__icontains=q) | Q(manifest_name__icontains=q) | Q(public_id=q)
+        matching = Q(name__icontains=q) | Q(manifest_name__icontains=q) | Q(public_id=q) | Q(sample__public_id=q)
         batches = batches.none() if "\0" in q else batches.filter(matching)
     page = cursors.page(batches, "created_at", after=after, before=before, limit=limit)
     return Page(_batch_rows(page.rows), page.before, page.after)
@@ -254,8 +263,34 @@ def batch_rows(user: selectors.Person, public_ids: Iterable[str]) -> list[BatchR
 
 
 def _batch_rows(found: Sequence[Batch]) -> list[BatchRow]:
-    progress, starters = selectors.progress_of(found), selectors.starters(found)
-    return [BatchRow(batch, progress[batch.pk], starters.get(batch.pk, "")) for batch in found]
+    samples = {sample.sample_of_id: sample for sample in Batch.objects.filter(sample_of__in=found)} if found else {}
+    progress, starters = selectors.progress_of([*found, *samples.values()]), selectors.starters(found)
+    shown = {main: progress[sample.pk] for main, sample in samples.items()}
+    return [BatchRow(batch, progress[batch.pk], starters.get(batch.pk, ""), shown.get(batch.pk)) for batch in found]
+
+
+@dataclass(frozen=True)
+class SampleView:
+    """The sample of a batch as the page of that batch shows it: all of its documents."""
+
+    batch: Batch
+    progress: selectors.Progress
+    rows: Sequence[ItemRow]
+    sentence: str
+
+    @property
+    def badge(self) -> Badge:
+        return wording.BATCH_BADGES[self.progress.state]
+
+
+def sample_of(batch: Batch, progress: selectors.Progress) -> SampleView | None:
+    """None where it has none, in one query."""
+    sample = None if batch.sample_of_id else Batch.objects.filter(sample_of=batch).first()
+    if sample is None:
+        return None
+    its_own = selectors.progress(sample)
+    sentence = sentences.sample_sentence(batch, progress, its_own)
+    return SampleView(sample, its_own, items_page(sample).rows, sentence)
 
 
 def _viewed(batches: QuerySet[Batch], view: str) -> QuerySet[Batch]:
@@ -267,7 +302,7 @@ def _viewed(batches: QuerySet[Batch], view: str) -> QuerySet[Batch]:
         held = Q(version__job__state=JobState.PENDING, version__job__account__health=AccountHealth.HELD)
         # An account that could not be reached goes on by itself.
         resumed_by_a_person = held & ~Q(version__job__account__hold_reason=HoldReason.UNREACHABLE)
-        return batches.filter(Exists(live.filter(failed | resumed_by_a_person)))
+        return batches.filter(Exists(live.filter(failed | resumed_by_a_person)) | Q(waits_for_release=True))
     return batches
 
 

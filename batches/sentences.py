@@ -33,6 +33,8 @@ def status_sentence(
         sentence = _running(batch, progress, held)
         if waits_until is not None and not held and progress.waiting_count:
             sentence += f" Waiting for the service until {waits_until:%H:%M:%S} UTC: it asked for a pause."
+    elif progress.state == BatchState.PAUSED and batch.waits_for_release:
+        sentence = f"{_wait(counts.held)} until somebody has looked at the sample and releases the batch."
     elif progress.state == BatchState.PAUSED:
         sentence = f"Paused: {_wait(counts.held)} and nothing new is sent."
     elif progress.state == BatchState.HELD:
@@ -56,12 +58,46 @@ def status_sentence(
 
 def _why_paused(batch: Batch, progress: Progress) -> str:
     """Why nothing new is sent, where the sentence before does not say it, and what ends that."""
-    if batch.paused_at is None or progress.state in wording.ENDED_STATES:
+    if batch.paused_at is None or progress.state in wording.ENDED_STATES or batch.waits_for_release:
         return ""
     is_said = progress.state == BatchState.RUNNING or not batch.pause_reason
     because = "" if is_said else f"It was paused because: {wording.sentence(batch.pause_reason)} "
     how = wording.resume_command(batch.public_id)
     return f"{because}When it may go on, resume it on its page, or in the project folder with: {how}."
+
+
+def sample_sentence(batch: Batch, progress: Progress, sample: Progress) -> str:
+    """What the few documents that are rendered first have come to, and what follows for their batch."""
+    counts = sample.counts
+    if not batch.waits_for_release:
+        return _sample_after(batch, counts.saved, counts.total)
+    rest = progress.counts.total - counts.total
+    if sample.state not in wording.ENDED_STATES:
+        return (
+            f"{wording.documents(counts.total)} of it {_are(counts.total)} rendered first; the other {rest:,} "
+            f"{'waits' if rest == 1 else 'wait'} until somebody has looked at {'it' if counts.total == 1 else 'them'}."
+        )
+    if counts.saved == counts.total:
+        return "The sample is rendered: look at it, then release the batch or cancel it."
+    if counts.failed:
+        return (
+            f"{counts.failed:,} of the {wording.documents(counts.total)} failed. See why before you release the batch: "
+            "the others may fail alike."
+        )
+    return f"The sample was cancelled; {counts.saved:,} of {wording.documents(counts.total)} had been rendered."
+
+
+def _sample_after(batch: Batch, saved: int, total: int) -> str:
+    rendered = f"{saved:,} of {wording.documents(total)} {_are(saved)} rendered"
+    return f"It was cancelled; {rendered}." if batch.cancelled_at is not None else f"It was released; {rendered}."
+
+
+def sample_in_short(batch: Batch, sample: Progress) -> str:
+    """Beside the name of its batch in a list."""
+    saved = f"{sample.counts.saved:,} of {sample.counts.total:,} rendered"
+    if batch.waits_for_release and sample.state in wording.ENDED_STATES:
+        return f"Sample: {saved}, to be looked at"
+    return f"Sample: {saved}"
 
 
 def held_account(account: ProviderAccount) -> str:

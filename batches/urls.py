@@ -47,6 +47,7 @@ pages: list[URLPattern | URLResolver] = [
     path("new/start/", new_batch.batch_start, name="batch_start"),
     path("batches/<id:public_id>/", batches.batch_detail, name="batch_detail"),
     path("batches/<id:public_id>/running/", running.batch_running, name="batch_running"),
+    path("batches/<id:public_id>/release/", running.batch_release, name="batch_release"),
     path("batches/<id:public_id>/live/", batches.batch_live, name="batch_live"),
     path("batches/<id:public_id>/actions/", bulk_actions.action_list, name="action_list"),
     path("batches/<id:public_id>/actions/plan/", bulk_actions.action_plan, name="action_plan"),

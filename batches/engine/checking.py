@@ -248,6 +248,7 @@ def _started(turn: _Turn, checked: intake.Check, store: ArtifactStore) -> Batch 
                 stop_after_failures=draft.stop_after_failures, stop_after_percent=draft.stop_after_percent
             ),
             spend_cap=draft.spend_cap,
+            sample_size=draft.sample_size,
             progress=turn.beat,
         )
     except IntakeRefused as refused:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -11,10 +13,23 @@ from batches.models import ACCOUNT_SECRETS, Batch, ProviderAccount, Workspace
 
 #: Exit code of what a person has to decide or correct (docs/architecture.md, "Stable interfaces").
 REFUSED = 2
+#: What `Batch.spend_cap` can hold.
+MONEY_MOST, SMALLEST = Decimal(10) ** 8, Decimal("0.0001")
 
 
 def refusal(words: str) -> CommandError:
     return CommandError(words, returncode=REFUSED)
+
+
+def amount(text: str) -> Decimal:
+    """An amount of money from 0, for argparse."""
+    try:
+        found = Decimal(text)
+    except InvalidOperation:
+        found = Decimal(-1)
+    if not (found.is_finite() and 0 <= found < MONEY_MOST and found == found.quantize(SMALLEST)):
+        raise ArgumentTypeError(f"{text!r} is no amount; give one such as 5 or 0.25, with at most four decimals.")
+    return found
 
 
 def batch(public_id: str) -> Batch:

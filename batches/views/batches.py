@@ -17,6 +17,7 @@ from django.views.decorators.http import require_safe
 
 from batches import attention, cursors, failures, listings, rights, selectors, sentences, wording
 from batches.actions import Chosen
+from batches.engine import spending
 from batches.models import Batch
 from batches.views import bulk_actions, causes, problems, rows
 from batches.views.access import SignedInRequest, batch_or_404, typed
@@ -157,9 +158,12 @@ def batch_live(request: SignedInRequest, public_id: str) -> HttpResponse:
     drawn = rows.shown(request.GET.get("rows", ""))
     changed = rows.changed(listings.items_at(batch, rows.positions(drawn)), drawn)
     has_new_notices = request.GET.get("notices", "") != context["notices_revision"]
-    if request.GET.get("summary", "") == context["summary_revision"] and not changed and not has_new_notices:
+    has_new_sample = request.GET.get("sample", "") != context["sample_revision"]
+    is_new = changed or has_new_notices or has_new_sample
+    if request.GET.get("summary", "") == context["summary_revision"] and not is_new:
         return HttpResponse(status=NOTHING_NEW)
-    context |= {"changed_rows": changed, "has_new_notices": has_new_notices, "is_fragment": True}
+    context |= {"changed_rows": changed, "has_new_notices": has_new_notices, "has_new_sample": has_new_sample}
+    context["is_fragment"] = True
     context["changed_count"] = _changed_count(context, changed, cursors.number(request.GET.get("matching")))
     return render(request, "batches/batch_live.html", context)
 
@@ -202,6 +206,8 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
     sentence = sentences.status_sentence(
         batch, progress, held, waits_until=waits_until, cancelled_because=selectors.cancel_reason(batch)
     )
+    sample = listings.sample_of(batch, progress)
+    cap_words = _cap_words(batch)
     tabs = _tabs(batch, progress, group=group, q=q)
     current = next(tab for tab in tabs if tab.is_current)
     return {
@@ -223,6 +229,8 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         **_permissions(request, batch, progress, held_rights),
         "held_accounts": held,
         "noticed": notices,
+        "sample": sample,
+        "cap_words": cap_words,
         "tabs": tabs,
         "current": current,
         "matching": current.count,
@@ -235,11 +243,26 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         "is_live": progress.state not in wording.ENDED_STATES,
         # A batch of 100,000 takes about 0.2 s to count, so large ones are asked less often.
         "poll_seconds": 2 if counts.total <= 5000 else 5,
-        "summary_revision": listings.digest(progress, sentence),
+        "summary_revision": listings.digest(progress, sentence, cap_words),
+        "sample_revision": listings.digest(
+            sample and (sample.sentence, [row.revision for row in sample.rows]), batch.waits_for_release
+        ),
         "notices_revision": listings.digest(
             found, notices, [(account.pk, account.hold_reason, account.hold_words) for account in held]
         ),
     }
+
+
+def _cap_words(batch: Batch) -> str:
+    """What the batch may have cost so far, where it has a spend cap."""
+    if batch.spend_cap is None:
+        return ""
+    price, currency = batch.account.price_per_job, batch.account.price_currency
+    cap = wording.money(batch.spend_cap, currency)
+    if price is None:
+        return f"Its spend cap is {cap}, and its account names no price."
+    spent = wording.money(spending.spent(batch.pk).amount(price), currency)
+    return f"It may have cost {spent} so far; its spend cap is {cap}."
 
 
 def _permissions(
@@ -251,6 +274,8 @@ def _permissions(
         "held_rights": held,
         "may_audit": rights.may_audit(request.user, batch.workspace),
         "may_run": may_stop and batch.cancelled_at is None and progress.state not in wording.ENDED_STATES,
+        "may_release": batch.waits_for_release and rights.PAUSE_BATCH in held,
+        "may_cancel": rights.CANCEL_BATCH in held,
         "bulk_rights": bulk_actions.may_do_any(held),
     }
 

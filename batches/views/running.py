@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.forms import DecimalField
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
 from batches import rights, selectors, wording
-from batches.engine import running
+from batches.engine import running, samples
+from batches.engine.errors import SpendCapReached
 from batches.models import Batch
 from batches.views.access import SignedInRequest, batch_or_404, by, typed
 
@@ -57,11 +60,46 @@ def batch_running(request: SignedInRequest, public_id: str) -> HttpResponse:
     if not reason and verb != "resume":
         return _page(request, batch, held, error="Say why; the words are kept with what was done.", status=422)
     is_over = selectors.progress(batch).state in wording.ENDED_STATES
-    if not is_over and function(batch.pk, reason=reason, by=by(request), now=timezone.now()):
+    try:
+        more = {"spend_cap": _new_cap(request, batch)} if verb == "resume" else {}
+        is_done = not is_over and function(batch.pk, reason=reason, by=by(request), now=timezone.now(), **more)
+    except SpendCapReached as reached:
+        return _page(request, batch, held, error=reached.words, status=422)
+    if is_done:
         messages.info(request, DONE[verb])
     else:
         messages.error(request, NOTHING[verb])
     return redirect("batches:batch_detail", batch.public_id)
+
+
+@login_required
+@require_POST
+def batch_release(request: SignedInRequest, public_id: str) -> HttpResponse:
+    """Somebody has looked at the sample: the batch goes on."""
+    batch = batch_or_404(request.user, public_id)
+    if rights.PAUSE_BATCH not in rights.rights(request.user, batch.workspace):
+        raise PermissionDenied(NO_RIGHT)
+    try:
+        is_done = samples.release(batch.pk, by=by(request), now=timezone.now())
+    except SpendCapReached as reached:
+        messages.error(request, reached.words)
+        return redirect("batches:batch_running", batch.public_id)
+    if is_done:
+        messages.info(request, "Released: the rest of it is sent.")
+    else:
+        messages.error(request, "It does not wait for its release; nothing was changed.")
+    return redirect("batches:batch_detail", batch.public_id)
+
+
+def _new_cap(request: SignedInRequest, batch: Batch) -> Decimal | None:
+    """The cap that somebody typed; None where it stays. Raises `SpendCapReached` for what is no amount."""
+    words = typed(request.POST.get("spend_cap"), 40)
+    if not words or batch.spend_cap is None:
+        return None
+    try:
+        return DecimalField(max_digits=12, decimal_places=4, min_value=0).clean(words)  # type: ignore[no-any-return] # a Decimal
+    except ValidationError as error:
+        raise SpendCapReached(f"The new spend cap cannot be taken: {' '.join(error.messages)}") from error
 
 
 def _page(
@@ -75,6 +113,9 @@ def _page(
         "is_over": progress.state in wording.ENDED_STATES,
         "unsent": wording.documents(unsent),
         "at_provider": wording.documents(progress.counts.in_progress - states.get("pending", 0)),
+        "cap": "" if batch.spend_cap is None else wording.money(batch.spend_cap, batch.account.price_currency),
+        "chosen_cancel": (request.POST or request.GET).get("verb") == "cancel",
+        "typed_cap": typed(request.POST.get("spend_cap"), 40),
         "may_pause": rights.PAUSE_BATCH in held,
         "may_cancel": rights.CANCEL_BATCH in held,
         "reason": typed(request.POST.get("reason"), REASON_CHARACTERS_MOST),

@@ -12,7 +12,7 @@ from batches.engine import audit, running
 from batches.models import Artifact, AuditEntry, Batch, JobState, ProviderAccount
 from batches.wording import resume_command
 from tests.commands.shell import run
-from tests.factories import NOW, make_accepted_job, make_job, make_saved_job
+from tests.factories import NOW, make_accepted_job, make_job, make_saved_job, make_submission
 from tests.web.stored import store_pdf
 
 pytestmark = pytest.mark.django_db
@@ -184,3 +184,21 @@ def test_batch_says_held_for_what_waits_on_a_held_account(batch: Batch) -> None:
     table = lines[lines.index("") + 1 :]
     assert table[0].startswith("row (from 0)  id")
     assert [line.split()[3] for line in table[1:]] == ["Held", "Rendering"]
+
+
+def test_a_batch_at_its_spend_cap_goes_on_once_that_is_raised(batch: Batch) -> None:
+    ProviderAccount.objects.update(price_per_job="0.10", price_currency="USD")
+    make_submission(job=make_job(batch=batch), batch=batch)
+    make_job(batch=batch)
+    Batch.objects.update(spend_cap="0.15", paused_at=NOW)
+    code, _, err = run("batch", batch.public_id, "--resume")
+    assert (code, "it may have cost 0.20 USD, and its spend cap is 0.15 USD. Raise the cap" in err) == (2, True)
+    assert run("batch", batch.public_id, "--spend-cap", "1")[0] == 2
+    assert run("batch", batch.public_id, "--resume", "--spend-cap", "1")[1].startswith("Resumed.\n")
+    assert Batch.objects.get().spend_cap == 1
+
+
+@pytest.mark.parametrize("amount", ["-1", "NaN", "inf", "1e12", "0.00001", "five"])
+def test_what_is_no_amount_is_refused(batch: Batch, amount: str) -> None:
+    code, _, err = run("batch", batch.public_id, "--resume", f"--spend-cap={amount}")
+    assert (code, "is no amount" in err) == (2, True)

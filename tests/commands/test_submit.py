@@ -283,3 +283,28 @@ def test_a_store_that_is_not_there_refuses_a_submit_in_words_and_leaves_nothing(
     assert "The store cannot be used" in err
     assert "Is its volume mounted?" in err
     assert not Batch.objects.exists()
+
+
+@pytest.mark.usefixtures("default_workspace", "sandbox")
+def test_a_sample_is_rendered_first_and_the_batch_is_released_by_its_command(manifest: Path) -> None:
+    code, out, _ = run("submit", str(manifest), "--sample", "1")
+    batch, sample = Batch.objects.get(sample_of=None), Batch.objects.exclude(sample_of=None).get()
+    assert code == 0
+    assert out.splitlines()[2].startswith(f"1 document of them rendered first, as batch {sample.public_id}; release")
+    assert run("batch", batch.public_id, "--resume")[1].startswith("Released: the rest of it is sent.\n")
+    assert run("submit", str(manifest), "--sample", "21")[0] == 2
+
+
+@pytest.mark.usefixtures("default_workspace", "sandbox")
+def test_a_sample_that_is_not_needed_is_said(manifest: Path) -> None:
+    out = run("submit", str(manifest), "--sample", "3")[1]
+    assert "it sends only 3 documents, no more than the sample would be; it started at once." in out
+
+
+@pytest.mark.usefixtures("default_workspace", "sandbox")
+def test_more_than_the_spend_cap_is_refused_with_both_figures(manifest: Path) -> None:
+    ProviderAccount.objects.update(price_per_job="0.10", price_currency="USD")
+    code, _, err = run("submit", str(manifest), "--spend-cap", "0.29")
+    assert (code, "cost 0.30 USD, and the spend cap is 0.29 USD" in err) == (2, True)
+    assert run("submit", str(manifest), "--spend-cap", "0.30")[0] == 0
+    assert Batch.objects.get().spend_cap is not None

@@ -70,6 +70,7 @@ TABLE: Mapping[str, Row] = {
     "batch_start": Row(acts=SIGNED_IN, is_shared=True),
     "batch_detail": Row(reads=MEMBERS, arguments=OF_BATCH),
     "batch_running": Row(reads=WRITERS, acts=WRITERS, arguments=OF_BATCH),
+    "batch_release": Row(acts=WRITERS, arguments=OF_BATCH),
     "batch_live": Row(reads=MEMBERS, arguments=OF_BATCH),
     "batch_archive": Row(reads=MEMBERS, arguments=OF_BATCH),
     "batch_results": Row(reads=MEMBERS, arguments=("batch", "csv")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -10,6 +11,7 @@ from django.utils import timezone
 
 from batches import selectors, wording
 from batches.engine import running
+from batches.engine.errors import SpendCapReached
 from batches.management import auditing, choosing, tables
 from batches.management.readiness import DatabaseCommand
 from batches.models import Batch
@@ -32,6 +34,9 @@ class Command(DatabaseCommand):
         what.add_argument(
             "--cancel", action="store_true", help="Give up what was not sent, for good; what the provider has is saved."
         )
+        parser.add_argument(
+            "--spend-cap", type=choosing.amount, metavar="AMOUNT", help="With --resume: raise its spend cap to this."
+        )
         parser.add_argument("--reason", default="", help="Why; needed with --pause and --cancel.")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -49,12 +54,14 @@ class Command(DatabaseCommand):
 def _change(batch: Batch, options: dict[str, Any]) -> str:
     """Do what was asked for; what was done, in words, or nothing where nothing was asked."""
     reason = options["reason"].strip()
+    if options["spend_cap"] is not None and not options["resume"]:
+        raise choosing.refusal("--spend-cap goes with --resume.")
     if options["pause"]:
         return _pause(batch, _given(reason))
     if options["cancel"]:
         return _cancel(batch, _given(reason))
     if options["resume"]:
-        return _resume(batch, reason)
+        return _resume(batch, reason, options["spend_cap"])
     if reason:
         raise choosing.refusal("--reason goes with --pause, --resume or --cancel.")
     return ""
@@ -77,9 +84,12 @@ def _pause(batch: Batch, reason: str) -> str:
     )
 
 
-def _resume(batch: Batch, reason: str) -> str:
-    if running.resume(batch.pk, reason=reason, by=auditing.by(), now=timezone.now()):
-        return "Resumed."
+def _resume(batch: Batch, reason: str, spend_cap: Decimal | None) -> str:
+    try:
+        if running.resume(batch.pk, reason=reason, by=auditing.by(), now=timezone.now(), spend_cap=spend_cap):
+            return "Released: the rest of it is sent." if batch.waits_for_release else "Resumed."
+    except SpendCapReached as reached:
+        raise choosing.refusal(reached.words) from reached
     if batch.cancelled_at is not None:
         raise choosing.refusal("It is cancelled for good; nothing was resumed.")
     return "It was not paused."

@@ -20,7 +20,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
 from batches import filenames, selectors, sentences, storage, wording
-from batches.engine import intake, stopping, versions
+from batches.engine import intake, samples, stopping, versions
 from batches.engine.errors import IntakeRefused
 from batches.management import auditing, choosing, refusals, tables
 from batches.management.readiness import DatabaseCommand
@@ -69,6 +69,19 @@ class Command(DatabaseCommand):
             metavar="P",
             help="Pause by itself when P per cent of the finished documents have failed.",
         )
+        parser.add_argument(
+            "--sample",
+            type=int,
+            default=0,
+            metavar="N",
+            help=f"Render N documents first, at most {samples.SAMPLE_MOST}; the others wait until the batch is released.",
+        )
+        parser.add_argument(
+            "--spend-cap",
+            type=choosing.amount,
+            metavar="AMOUNT",
+            help="Pause by itself before it may have cost more, in the account's currency.",
+        )
         parser.add_argument("--wait", action="store_true", help="Return when the batch has ended.")
         parser.add_argument(
             "--timeout",
@@ -83,6 +96,8 @@ class Command(DatabaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["timeout"] is not None and not options["wait"]:
             raise choosing.refusal("--timeout says how long --wait waits; give --wait as well, or leave it out.")
+        if not 0 <= options["sample"] <= samples.SAMPLE_MOST:
+            raise choosing.refusal(f"--sample takes a number from 0 to {samples.SAMPLE_MOST}.")
         timeout = WAIT_SECONDS if options["timeout"] is None else options["timeout"]
         batch = self._started(options)
         if not options["json"]:
@@ -128,6 +143,8 @@ class Command(DatabaseCommand):
                     rules=stopping.Rules(
                         options["weight"], options["stop_after_failures"], options["stop_after_percent"]
                     ),
+                    spend_cap=options["spend_cap"],
+                    sample_size=options["sample"],
                 )
             except IntakeRefused as refused:
                 raise choosing.refusal(refused.words) from refused
@@ -155,6 +172,14 @@ class Command(DatabaseCommand):
                 else ""
             )
             self.stdout.write(f"{wording.documents(waiting)} to go{held}")
+        sample = samples.of(batch)
+        if sample is not None:
+            how = wording.resume_command(batch.public_id)
+            first = wording.documents(selectors.batch_counts(sample).total)
+            named = f"{first} of them rendered first, as batch {sample.public_id}"
+            self.stdout.write(f"{named}; release the others with: {how}")
+        elif "sample_words" in batch.report:
+            self.stdout.write(batch.report["sample_words"])
 
     def _ended(self, batch: Batch, timeout: float) -> selectors.Progress:
         """Look until the batch has ended or the time is up; say once on the way when it waits for a person."""
