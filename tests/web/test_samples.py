@@ -1,4 +1,4 @@
-"""The sample on the page of its batch, with its PDFs: released or cancelled there, and no row of its own in the list."""
+"""The sample on the page of its batch, with its PDFs: released or cancelled there, no row of its own in the list."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Command(DatabaseCommand):
             type=int,
             default=0,
             metavar="N",
-            help=f"Render N documents first, at most {samples.SAMPLE_MOST}; the others wait until the batch is released.",
+            help=f"Render N documents first, at most {samples.SAMPLE_MOST}; the others wait for their release.",
         )
         parser.add_argument(
             "--spend-cap",
