@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import io
+from typing import Any, BinaryIO, cast
 
 from django import forms
 from django.conf import settings
@@ -10,7 +11,10 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
 from batches import selectors, sentences, wording
-from batches.models import ConflictPolicy, ProviderAccount, Workspace
+from batches.models import ConflictPolicy, Draft, ProviderAccount, TakeRows, Workspace
+
+#: Name of a table that was pasted instead of uploaded.
+PASTED = "pasted.txt"
 
 
 class AccountField(forms.ModelChoiceField):
@@ -20,19 +24,16 @@ class AccountField(forms.ModelChoiceField):
 
 
 class NewBatchForm(forms.Form):
-    """A file and what is to happen with it. Offers only workspaces in which the user may start a batch."""
+    """A file, or a pasted table, and for whom it is. Offers only workspaces in which the user may start a batch."""
 
     file = forms.FileField(
+        required=False,
         allow_empty_file=True,  # an empty file gets the check's own words, like every other bad file
-        error_messages={"required": "Choose a file first: a JSON or JSONL manifest, or a ZIP with its files."},
     )
+    pasted = forms.CharField(required=False, strip=False, widget=forms.Textarea)
     workspace = forms.ModelChoiceField(Workspace.objects.none(), to_field_name="slug", empty_label=None)
     account = AccountField(ProviderAccount.objects.none(), to_field_name="slug", empty_label=None)
-    on_conflict = forms.ChoiceField(
-        choices=ConflictPolicy.choices,
-        initial=ConflictPolicy.REFUSE,
-        widget=forms.RadioSelect,
-    )
+    on_conflict = forms.ChoiceField(choices=ConflictPolicy.choices, required=False)
     name = forms.CharField(max_length=200, required=False, strip=True)
 
     def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
@@ -54,11 +55,48 @@ class NewBatchForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         workspace, account, file = (cleaned.get(name) for name in ("workspace", "account", "file"))
+        pasted = (cleaned.get("pasted") or "").strip()
         if workspace and account and account.workspace_id not in (None, workspace.pk):
             self.add_error("account", f"{account.name} cannot be used by {workspace.name}; choose another account.")
         if file and file.size > settings.MAX_UPLOAD_BYTES:
             raise ValidationError(too_large_words())
+        if file is None and not pasted and not self.errors.get("pasted"):
+            self.add_error("file", "Choose a file first, or paste the table below.")
+        if file is not None and pasted:
+            self.add_error("pasted", "Hand over one of the two: empty this box, or choose no file.")
         return cleaned
+
+    @property
+    def handed_over(self) -> tuple[BinaryIO, str]:
+        """The upload, whole and seekable, and its name."""
+        file = self.cleaned_data["file"]
+        if file is None:
+            return io.BytesIO(self.cleaned_data["pasted"].encode()), PASTED
+        return cast(BinaryIO, file.file), file.name
+
+
+class RunForm(forms.Form):
+    """What is chosen beside the Start button. `renders` and `generation` are those that the page showed."""
+
+    generation = forms.IntegerField(min_value=0, widget=forms.HiddenInput)
+    renders = forms.IntegerField(min_value=0, widget=forms.HiddenInput)
+    name = forms.CharField(max_length=200, required=False)
+    sample_size = forms.IntegerField(min_value=0, max_value=20, required=False)
+    stop_after_failures = forms.IntegerField(min_value=1, max_value=1_000_000, required=False)
+    spend_cap = forms.DecimalField(min_value=0, max_digits=12, decimal_places=4, required=False)
+    confirmed = forms.BooleanField(required=False)
+
+
+class CheckForm(forms.Form):
+    """What happens to rows that are wrong, and to ids that are known with other content."""
+
+    on_conflict = forms.ChoiceField(choices=ConflictPolicy.choices, required=False)
+    take = forms.ChoiceField(choices=TakeRows.choices, required=False)
+
+
+def account_for(draft: Draft, slug: str) -> ProviderAccount | None:
+    """The account that was chosen for a draft, if its workspace may use it."""
+    return selectors.usable_accounts([draft.workspace]).filter(slug=slug).first()
 
 
 def too_large_words() -> str:

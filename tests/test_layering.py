@@ -32,6 +32,7 @@ READERS = frozenset(
         "sentences",
         "timelines",
         "tokens",
+        "uploads",
         "wording",
     }
 )

@@ -22,6 +22,7 @@ from batches.engine import drafts, intake, mishaps, stopping, versions, writing
 from batches.engine.clock import Clock
 from batches.engine.errors import IntakeRefused
 from batches.manifests import ManifestRefused
+from batches.manifests.choices import Choices
 from batches.models import Batch, Draft, DraftState
 from batches.storage import ArtifactStore, ObjectMissing, StoreError
 
@@ -191,6 +192,7 @@ def _read(turn: _Turn, store: ArtifactStore) -> Iterator[intake.Check]:
             workspace=draft.workspace,
             account=draft.account,
             on_conflict=draft.on_conflict,
+            choices=Choices.from_dict(draft.choices),
             take=draft.take,
             progress=turn.beat,
         )

@@ -136,14 +136,15 @@ def _digest(stream: BinaryIO) -> tuple[str, int]:
 def look(draft: Draft, stream: BinaryIO, *, now: datetime) -> Draft:
     """Look at the head of the upload with the choices as they are, and keep what it shows.
 
-    A file that cannot be used at all is refused here: then its draft is checked, with that as its only error.
+    A file that cannot be used at all is refused here: then its draft is checked, with that as its only error, and what
+    an earlier look showed stays, so that another choice can be made.
     """
     seen, refusal = looks.look(draft, stream)
     ours = Draft.objects.filter(pk=draft.pk, generation=draft.generation, state=DraftState.OPEN)
     if refusal is None:
         ours.update(look=seen)
     else:
-        ours.update(look=seen, report=refusal, state=DraftState.CHECKED)
+        ours.update(look=seen or draft.look, report=refusal, state=DraftState.CHECKED)
     return _fresh(draft.pk)
 
 

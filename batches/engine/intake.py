@@ -18,6 +18,7 @@ from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused
 from batches.engine.writing import Writing
 from batches.manifests import Action, Manifest, ManifestSource, OnConflict, Plan, PlannedRow
+from batches.manifests.choices import NO_CHOICES, Choices
 from batches.models import Batch, ProviderAccount, TakeRows, Workspace
 from batches.storage import ArtifactStore, manifest_key
 
@@ -80,6 +81,7 @@ def check(
     workspace: Workspace,
     account: ProviderAccount,
     on_conflict: str,
+    choices: Choices = NO_CHOICES,
     take: str = TakeRows.ALL,
     progress: Callable[[int], None] = unheard,
 ) -> Check:
@@ -87,7 +89,7 @@ def check(
 
     `progress` is told now and then how many rows were read; what it raises passes on.
     """
-    manifest = manifests.read(source, progress=progress)
+    manifest = manifests.read(source, choices=choices, progress=progress)
     try:
         plan = _plan(manifest, workspace, account, OnConflict(on_conflict))
         progress(manifest.row_count)

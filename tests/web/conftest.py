@@ -52,7 +52,7 @@ def outsider(db: None) -> Client:
 
 @pytest.fixture
 def upload(operator: Client, workspace: Workspace, account: ProviderAccount) -> Callable[..., Any]:
-    """Hands a file over on the page of a new batch; rows become a JSON manifest."""
+    """Hands a file over on the page of a new batch, and gives its draft's page; rows become a JSON manifest."""
 
     def hand_over(content: Any, name: str = "invoices.json", client: Client = operator, **fields: str) -> Any:
         content = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -62,6 +62,6 @@ def upload(operator: Client, workspace: Workspace, account: ProviderAccount) -> 
             "account": account.slug,
             "on_conflict": "refuse",
         }
-        return client.post("/new/", form | fields)
+        return client.post("/new/", form | fields, follow=True)
 
     return hand_over

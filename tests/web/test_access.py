@@ -111,7 +111,7 @@ def test_an_address_of_nothing_is_not_found(address: str, operator: Client) -> N
 
 def test_changing_addresses_take_no_get(operator: Client, saved: Job) -> None:
     document = saved.version.document.public_id
-    for address in ("/new/start/", reverse("batches:document_reveal", args=[document]), "/sign-out/"):
+    for address in ("/drafts/dft_1/start/", reverse("batches:document_reveal", args=[document]), "/sign-out/"):
         assert operator.get(address).status_code == 405
 
 

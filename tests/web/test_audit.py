@@ -23,8 +23,8 @@ from batches.models import AuditEntry, Batch, Job, JobState, Membership, Provide
 from tests.commands.shell import run
 from tests.factories import NOW, make_job, make_saved_job, make_workspace
 from tests.web.conftest import make_member, signed_in
+from tests.web.starting import start
 from tests.web.stored import store_pdf
-from tests.web.test_new_batch import draft_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -265,7 +265,7 @@ def test_every_flow_is_written_down_without_content_or_secrets(
     upload: Any, operator: Client, admin_client: Client, workspace: Workspace, account: ProviderAccount, tmp_path: Path
 ) -> None:
     rows = [{"id": "INV-1", "html_content": "<h1>Confidential-Content</h1>", "customer": "Confidential-Content"}]
-    operator.post("/new/start/", {"draft": draft_of(upload(rows))})
+    start(operator, upload(rows))
     batch = Batch.objects.get()
     job = make_saved_job(batch=batch)
     store_pdf(job, b"%PDF-1.7 Confidential-Content")

@@ -17,8 +17,8 @@ from batches import storage
 from batches.models import AuditEntry, Batch, BatchItem, Job, JobState
 from tests.factories import NOW, make_accepted_job, make_job, make_saved_job
 from tests.web.conftest import CASES
+from tests.web.starting import start
 from tests.web.stored import store_pdf
-from tests.web.test_new_batch import draft_of
 
 
 def archive_of(batch: Batch, client: Client) -> tuple[Any, zipfile.ZipFile]:
@@ -275,6 +275,6 @@ def test_a_batch_keeps_the_order_of_its_columns(upload: Any, operator: Client) -
             {"id": "A-2", "html_content": "<p>2</p>", "b": 1},
         ]
     )
-    operator.post("/new/start/", {"draft": draft_of(answer)})
+    start(operator, answer)
     kept = [name for name in Batch.objects.get().report["columns"] if name != "html_content"]
     assert kept == ["zeta", "id", "alpha", "b"]

@@ -14,7 +14,7 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, reverse
 
-from batches.models import Batch, BulkAction, Job, JobState, Role, Workspace
+from batches.models import Batch, BulkAction, Draft, Job, JobState, Role, Workspace
 from batches.urls import pages
 from tests.factories import make_job, make_saved_job
 from tests.web.conftest import make_member, signed_in
@@ -35,7 +35,7 @@ class Row:
     """`reads` may GET it, `acts` may POST to it; other members are refused with 403.
 
     Without `is_shared` it belongs to a workspace, and for an outsider it does not exist. `arguments` and `sent` are
-    names of `things`.
+    names of `things`. `is_hidden_from`: members for whom it does not exist either.
     """
 
     reads: Collection[str] = ()
@@ -44,6 +44,7 @@ class Row:
     sent: Mapping[str, str] | None = None
     is_shared: bool = False
     is_open: bool = False
+    is_hidden_from: Collection[str] = ()
 
     def expected(self, role: str, method: str) -> str:
         allowed = self.reads if method in ("GET", "HEAD") else self.acts if method == "POST" else ()
@@ -55,10 +56,11 @@ class Row:
             return NO_SUCH_METHOD
         if role in allowed:
             return TAKEN
-        return NOT_FOUND if role == "outsider" and not self.is_shared else FORBIDDEN
+        is_hidden = role in self.is_hidden_from or (role == "outsider" and not self.is_shared)
+        return NOT_FOUND if is_hidden else FORBIDDEN
 
 
-OF_BATCH, OF_DOCUMENT, OF_ACTION = ("batch",), ("document",), ("batch", "action")
+OF_BATCH, OF_DOCUMENT, OF_ACTION, OF_DRAFT = ("batch",), ("document",), ("batch", "action"), ("draft",)
 SIGNED_IN = MEMBERS | {"outsider"}
 #: Every address of `batches.urls` by its name. A new address needs a row; think before you write one.
 TABLE: Mapping[str, Row] = {
@@ -66,8 +68,14 @@ TABLE: Mapping[str, Row] = {
     "batch_list_live": Row(reads=SIGNED_IN, is_shared=True),
     # An outsider is an admin elsewhere, and may start batches there.
     "batch_new": Row(reads=WRITERS | {"outsider"}, acts=WRITERS | {"outsider"}, is_shared=True),
-    # A draft is the uploader's own; whoever names none is led back to where one is made.
-    "batch_start": Row(acts=SIGNED_IN, is_shared=True),
+    "draft_list": Row(reads=SIGNED_IN, is_shared=True),
+    # Whoever may start batches there may look; only the uploader, an operator here, may change, and a viewer sees none.
+    "draft_detail": Row(reads=WRITERS, arguments=OF_DRAFT, is_hidden_from=("viewer",)),
+    "draft_live": Row(reads=WRITERS, arguments=OF_DRAFT, is_hidden_from=("viewer",)),
+    "draft_choose": Row(acts={"operator"}, arguments=OF_DRAFT, is_hidden_from=("viewer",)),
+    "draft_check": Row(acts={"operator"}, arguments=OF_DRAFT, is_hidden_from=("viewer",)),
+    "draft_start": Row(acts={"operator"}, arguments=OF_DRAFT, is_hidden_from=("viewer",)),
+    "draft_discard": Row(acts={"operator"}, arguments=OF_DRAFT, is_hidden_from=("viewer",)),
     "batch_detail": Row(reads=MEMBERS, arguments=OF_BATCH),
     "batch_running": Row(reads=WRITERS, acts=WRITERS, arguments=OF_BATCH),
     "batch_release": Row(acts=WRITERS, arguments=OF_BATCH),
@@ -112,7 +120,10 @@ def things(batch: Batch, operator: Client, artifact_folder: Any) -> dict[str, st
     )
     assert planned.status_code == 302
     action = BulkAction.objects.get()
+    upload = {"pasted": '[{"id": "A-1", "html": "<p>1</p>"}]', "workspace": batch.workspace.slug}
+    assert operator.post(reverse("batches:batch_new"), upload | {"account": batch.account.slug}).status_code == 302
     return {
+        "draft": Draft.objects.get().public_id,
         "batch": batch.public_id,
         "action": action.public_id,
         "retry": "retry",
