@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, BinaryIO, cast
 
 from batches import manifests
-from batches.engine import estimates, existing, keys, spending, stopping, waiting, writing
+from batches.engine import estimates, existing, keys, spending, stopping, templates, waiting, writing
 from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused
 from batches.engine.writing import Writing
@@ -89,7 +89,7 @@ def check(
 
     `progress` is told now and then how many rows were read; what it raises passes on.
     """
-    manifest = manifests.read(source, choices=choices, progress=progress)
+    manifest = manifests.read(source, choices=choices, templates=templates.of(workspace), progress=progress)
     try:
         plan = _plan(manifest, workspace, account, OnConflict(on_conflict))
         progress(manifest.row_count)

@@ -72,11 +72,19 @@ class Writing:
 
 
 @dataclass(frozen=True)
+class _Input:
+    """The text of a row, None where it is large and lies in the store, and what filled its template."""
+
+    text: bytes | None
+    data: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
 class _Group:
-    """Rows of one transaction, with the texts that lie in their versions' rows; read before it begins."""
+    """Rows of one transaction, with what lies in their versions' rows, by position; read before it begins."""
 
     rows: Sequence[PlannedRow]
-    texts: Mapping[int, bytes]
+    inputs: Mapping[int, _Input]
     is_first: bool
     is_last: bool
 
@@ -153,33 +161,35 @@ def _groups(writing: Writing, *, is_begun: bool) -> Iterator[_Group]:
     is_first = not is_begun
     start, is_last = 0, False
     while not is_last:
-        rows, texts = _prepared(writing, left, start)
+        rows, inputs = _prepared(writing, left, start)
         start += len(rows)
         is_last = start >= len(left)
-        yield _Group(rows, texts, is_first, is_last)
+        yield _Group(rows, inputs, is_first, is_last)
         is_first = False
 
 
-def _prepared(writing: Writing, left: Sequence[PlannedRow], start: int) -> tuple[list[PlannedRow], dict[int, bytes]]:
-    """The next group's rows with their texts. Large ones go into the store before any transaction, under keys that
+def _prepared(writing: Writing, left: Sequence[PlannedRow], start: int) -> tuple[list[PlannedRow], dict[int, _Input]]:
+    """The next group's rows with their inputs. Large texts go into the store before any transaction, under keys that
     their content names: harmless if it never commits."""
     rows: list[PlannedRow] = []
-    texts: dict[int, bytes] = {}
+    inputs: dict[int, _Input] = {}
     held = 0
     for planned in left[start : start + ROWS_AT_ONCE]:
         row = planned.row
         if rows and held >= BYTES_AT_ONCE:
             break
         if planned.action in (Action.NEW, Action.CHANGED):
+            text: bytes | None = row.text().encode()
             if row.text_bytes > ENGINE.inline_bytes_most:
                 key = input_key(writing.batch.workspace.slug, row.business_id, row.input_sha256)
-                writing.store.put(key, io.BytesIO(row.text().encode()))
+                writing.store.put(key, io.BytesIO(text or b""))
                 writing.progress(row.position)
-            else:
-                texts[row.position] = row.text().encode()
-                held += len(texts[row.position])
+                text = None
+            data = row.template_data
+            inputs[row.position] = _Input(text, None if data is None else dict(data))
+            held += len(text or b"")
         rows.append(planned)
-    return rows, texts
+    return rows, inputs
 
 
 def _write_or_plan_again(writing: Writing, group: _Group) -> None:
@@ -197,7 +207,7 @@ def _write_or_plan_again(writing: Writing, group: _Group) -> None:
         for planned in outcomes:
             writing.summary[planned.action.value] = writing.summary.get(planned.action.value, 0) + change
     try:
-        _write_group(writing, _Group(plan.rows, group.texts, group.is_first, group.is_last))
+        _write_group(writing, _Group(plan.rows, group.inputs, group.is_first, group.is_last))
     except IntegrityError as error:
         raise IntakeRefused(RACED) from error
 
@@ -228,7 +238,7 @@ def _write_group(writing: Writing, group: _Group) -> None:
         there = last_position(batch)
         rows = [planned for planned in rows if planned.row.position > there]
     for chunk in bulk.chunks(rows, CHUNK):
-        _write_chunk(writing, chunk, group.texts)
+        _write_chunk(writing, chunk, group.inputs)
     if group.is_last and (writing.sample_size or not group.is_first):
         _finish(writing)
     elif not group.is_last:
@@ -279,7 +289,7 @@ def _finish(writing: Writing) -> None:
         samples.make(batch, sample.positions, by=writing.starter, now=writing.now)
 
 
-def _write_chunk(writing: Writing, chunk: Sequence[PlannedRow], texts: Mapping[int, bytes]) -> None:
+def _write_chunk(writing: Writing, chunk: Sequence[PlannedRow], inputs: Mapping[int, _Input]) -> None:
     batch, now = writing.batch, writing.now
     _make_documents(batch, [planned for planned in chunk if planned.action is Action.NEW], now=now)
     documents = _documents(batch.workspace, [planned.row.business_id for planned in chunk])
@@ -287,7 +297,7 @@ def _write_chunk(writing: Writing, chunk: Sequence[PlannedRow], texts: Mapping[i
     sending = [planned for planned in chunk if planned.action in (Action.NEW, Action.CHANGED)]
     bulk.insert(
         DocumentVersion,
-        [_version(writing, planned, documents[planned.row.business_id], texts) for planned in sending],
+        [_version(writing, planned, documents[planned.row.business_id], inputs) for planned in sending],
     )
     versions = _versions(documents.values())
     _make_jobs(batch, sending, documents, versions, now=now)
@@ -352,18 +362,20 @@ def _versions(document_ids: Iterable[int]) -> dict[tuple[int, int], int]:
     return {(document_id, number): pk for document_id, number, pk in rows}
 
 
-def _version(writing: Writing, planned: PlannedRow, document_id: int, texts: Mapping[int, bytes]) -> dict[str, Any]:
+def _version(writing: Writing, planned: PlannedRow, document_id: int, inputs: Mapping[int, _Input]) -> dict[str, Any]:
     row, starter = planned.row, writing.starter
-    inline = texts.get(row.position)
-    key = None if inline is not None else input_key(writing.batch.workspace.slug, row.business_id, row.input_sha256)
+    given = inputs[row.position]
+    key = input_key(writing.batch.workspace.slug, row.business_id, row.input_sha256) if given.text is None else None
     return {
         "document": document_id,
         "number": planned.version_number,
         "kind": row.kind,
-        "input_inline": inline,
+        "input_inline": given.text,
         "input_key": key,
         "input_sha256": row.input_sha256,
         "input_bytes": row.text_bytes,
+        "template_version": row.template_key,
+        "template_data": given.data,
         "filename": row.filename,
         "options": dict(row.options),
         "reason": "" if planned.action is Action.NEW else f"New content in {writing.batch.manifest_name}"[:200],

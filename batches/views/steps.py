@@ -104,7 +104,7 @@ def source_choices(sent: Mapping[str, str]) -> dict[str, Any]:
 def map_choices(draft: Draft, sent: Mapping[str, str]) -> tuple[dict[str, Any], str]:
     """Of the second step: the mapping by the names of the columns, and the template. And why it cannot be taken."""
     chosen: dict[str, Any] = {}
-    columns = draft.look.get("columns") or []
+    columns = _table_columns(draft)
     if any(f"target-{number}" in sent for number in range(len(columns))):
         chosen["mapping"] = {
             name: sent.get(f"target-{number}", "").strip() for number, name in enumerate(columns) if name
@@ -150,6 +150,8 @@ def context(draft: Draft, *, may_change: bool, typed_run: Mapping[str, Any] | No
         "targets": _targets(draft),
         "templates": _templates(draft, choices),
         "choices": choices,
+        "mapping_problem": draft.look.get("mapping_problem") or "",
+        "proposed_rows": draft.look.get("proposed_rows") or 0,
         "unmapped": draft.look.get("unmapped_fields") or [],
     } | (_checked(draft, report, typed_run) if report is not None else {})
 
@@ -221,8 +223,14 @@ def _cut(cell: Any) -> str:
     return text if len(text) <= SAMPLE_CELL else f"{text[: SAMPLE_CELL - 1]}…"
 
 
+def _table_columns(draft: Draft) -> list[str]:
+    """The columns that can be mapped: those of a table. Rows of JSON name their keys themselves."""
+    return list(draft.look["columns"]) if draft.look.get("header_sha256") else []
+
+
 def _columns(draft: Draft, choices: Choices) -> list[Column]:
-    names = draft.look.get("columns") or []
+    names = _table_columns(draft)
+    synonyms: Mapping[str, str] = draft.look.get("synonyms") or {}
     proposed: Mapping[str, str] = draft.look.get("mapping") or {}
     last = drafts.remembered(draft) if names and choices.mapping is None else None
     sample = _sample(draft)
@@ -235,8 +243,8 @@ def _columns(draft: Draft, choices: Choices) -> list[Column]:
             target = choices.mapping.get(name, "")
         elif last is not None:
             target, hint = last.get(name, ""), "as last time"
-        elif target and target.partition(".")[0] not in name.lower().replace(" ", "_"):
-            hint = f"taken for {target}"
+        elif name in synonyms:
+            hint = f"its name is taken for {target}"
         cells = [row[number] for row in sample if number < len(row) and row[number]]
         columns.append(Column(number, name, target, hint, cells[:3]))
     return columns
@@ -246,7 +254,7 @@ def _targets(draft: Draft) -> list[str]:
     """What a column may become: what is reserved, then the fields of the template."""
     reserved = ["id", "html", "html_content", "markdown", "url", "filename", "template", "template_version"]
     fields = [f"data.{each['path']}" for each in draft.look.get("unmapped_fields") or []]
-    named = [f"data.{name}" for name in draft.look.get("columns") or [] if name]
+    named = [f"data.{name}" for name in _table_columns(draft)]
     return [*reserved, *dict.fromkeys([*fields, *named]), "meta.note", "option.format", "option.landscape"]
 
 

@@ -41,7 +41,7 @@ def address_of(stack: Stack) -> str:
 def hand_over(page: Page, file: Path) -> None:
     page.goto("/new/")
     page.set_input_files("#id_file", file)
-    page.get_by_role("button", name="Check the file").click()
+    page.get_by_role("button", name="Upload and check").click()
 
 
 def text_of(pdf: bytes) -> str:
@@ -68,6 +68,7 @@ def test_the_examples_go_from_upload_to_download_without_a_reload(
         sign_in(page, "okoye", PASSWORD)
         hand_over(page, packed_examples(tmp_path))
         expect(page.get_by_role("row", name=re.compile("^12 New"))).to_be_visible()
+        page.fill("#sample-size", "0")
         page.get_by_role("button", name=re.compile("^Start")).click()
         page.wait_for_url(re.compile("/batches/bat_"))
         page.evaluate("() => { window.sameDocument = true }")

@@ -82,8 +82,9 @@ def test_from_upload_to_download_without_reloading(page: Page, settings: Any) ->
         "#id_file", files=[{"name": "examples.zip", "mimeType": "application/zip", "buffer": examples_zip()}]
     )
     expect(page.locator("[data-chosen]")).to_contain_text("examples.zip")
-    page.click("text=Check the file")
-    page.click("text=Start 12 documents")
+    page.click("text=Upload and check")
+    page.fill("#sample-size", "0")
+    page.click("text=Start: renders 12")
     page.wait_for_url("**/batches/*/")
     expect(page.locator(".sentence")).to_contain_text("Waiting for their turn: 12 documents")
     page.evaluate("window.sameDocument = true")
@@ -221,11 +222,11 @@ def test_a_second_press_of_start_does_nothing(page: Page) -> None:
     page.goto("/new/")
     content = b'[{"id": "INV-1", "html_content": "<h1>One</h1>"}]'
     page.set_input_files("#id_file", files=[{"name": "one.json", "mimeType": "application/json", "buffer": content}])
-    page.click("text=Check the file")
-    page.dblclick("text=Start 1 document")
+    page.click("text=Upload and check")
+    page.dblclick("text=Start: renders 1,")
     page.wait_for_url("**/batches/*/")
     page.go_back()
-    page.click("text=Start 1 document")
+    page.click("text=Start: renders 1,")
     page.wait_for_url("**/batches/*/")
     assert Batch.objects.count() == 1
     assert DocumentVersion.objects.count() == 1
@@ -239,8 +240,8 @@ def test_everything_works_without_scripts(browser: Browser, site: str) -> None:
         page.set_input_files(
             "#id_file", files=[{"name": "one.json", "mimeType": "application/json", "buffer": content}]
         )
-        page.click("text=Check the file")
-        page.click("text=Start 1 document")
+        page.click("text=Upload and check")
+        page.click("text=Start: renders 1,")
         expect(page.locator("#live")).to_contain_text("reload the page")
         save(Job.objects.select_related("version").get())
         page.reload()
@@ -275,9 +276,9 @@ KNOWN = b'[{"id": "KNOWN", "html_content": "<p>1</p>"}]'
 
 def hand_over(page: Page, content: bytes) -> None:
     page.goto("/new/")
-    page.click(".sample summary")
+    page.click("text=What a manifest looks like")
     page.set_input_files("#id_file", files=[{"name": "known.json", "mimeType": "application/json", "buffer": content}])
-    page.click("text=Check the file")
+    page.click("text=Upload and check")
     page.wait_for_selector(".start")
 
 
@@ -308,12 +309,12 @@ def test_every_page_fits_is_readable_and_names_its_controls(
             check()
         page.goto("/new/")
         page.set_input_files("#id_file", files=[{"name": "bad.json", "mimeType": "application/json", "buffer": bad}])
-        page.click("text=Check the file")
+        page.click("text=Upload and check")
         page.wait_for_selector(".problem")
         check()
         hand_over(page, KNOWN)
         check()
-        page.click("text=Start 1 document")
+        page.click("text=Start: renders 1,")
         page.wait_for_url("**/batches/*/")
         known = Job.objects.get(version__document__business_id="KNOWN")
         make_submission(job=known)
