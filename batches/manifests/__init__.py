@@ -5,7 +5,9 @@ See README.md in this folder for the rules. Imports nothing else of `batches`.
 
 from __future__ import annotations
 
+from batches.manifests.choices import NO_CHOICES, Choices
 from batches.manifests.limits import Limits
+from batches.manifests.looking import Look, look
 from batches.manifests.manifest import Manifest, ManifestRow, SourceKind, fingerprint
 from batches.manifests.planning import (
     SENDING_ACTIONS,
@@ -24,12 +26,15 @@ from batches.manifests.reading import read
 from batches.manifests.source import ManifestSource, from_path, from_text, from_upload
 
 __all__ = [
+    "NO_CHOICES",
     "SENDING_ACTIONS",
     "Action",
+    "Choices",
     "Code",
     "ExistingDocument",
     "ExistingVersion",
     "Limits",
+    "Look",
     "Manifest",
     "ManifestRefused",
     "ManifestRow",
@@ -46,6 +51,7 @@ __all__ = [
     "from_path",
     "from_text",
     "from_upload",
+    "look",
     "plan",
     "read",
 ]

@@ -84,6 +84,9 @@ def check_names(names: Sequence[str], line: int) -> None:
         raise ManifestRefused(Code.BAD_CSV_ROW, message, fix, line=line)
     seen: dict[str, int] = {}
     for number, name in enumerate(names, 1):
+        if any(unicodedata.category(character) in {"Cc", "Cs"} for character in name):
+            message = f"The name of column {number} holds a control character: {shown(name, 40)}."
+            raise ManifestRefused(Code.BAD_TEXT, message, "Remove that character.", line=line)
         if name and not name.startswith(keys.REMARK) and seen.setdefault(name, number) != number:
             message = f"The header names {shown(name, 60)} twice (columns {seen[name]} and {number})."
             raise ManifestRefused(Code.DUPLICATE_KEY, message, "Rename or remove one of them.", line=line)

@@ -16,7 +16,7 @@ from typing import IO
 from charset_normalizer import from_bytes
 
 from batches.manifests import charsets, jsonrows, sniffing, source
-from batches.manifests.choices import Choices
+from batches.manifests.choices import NO_CHOICES, Choices
 from batches.manifests.limits import Limits
 from batches.manifests.problems import Code, ManifestRefused, megabytes, shown
 
@@ -32,6 +32,8 @@ _USUAL_GUESSES = (DEFAULT_GUESS, "windows-1250", "iso8859-15", "mac-roman", "win
 _UNMARKED_UNICODE = frozenset({"utf-8", "utf-16-le", "utf-16-be"})
 #: Codecs that keep a byte-order mark as a character, and those that eat it.
 _EATS_MARK = {"utf-8": "utf-8-sig", "utf-16-le": "utf-16", "utf-16-be": "utf-16"}
+#: What a codec that wants a mark is without one.
+_WITHOUT_MARK = {"utf-8-sig": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}
 
 #: What people call the encodings that are offered.
 NAMES = {
@@ -132,7 +134,9 @@ def evident(head: bytes, choices: Choices) -> str:
     marked = sniffing.bom_encoding(head)
     if choices.encoding:
         chosen = known(choices.encoding)
-        return marked if marked and _EATS_MARK.get(chosen) == marked else chosen
+        if marked and marked in (chosen, _EATS_MARK.get(chosen)):
+            return marked
+        return _WITHOUT_MARK.get(chosen, chosen)
     return marked or sniffing.unmarked_utf16(head) or "utf-8"
 
 
@@ -152,14 +156,39 @@ def known(name: str) -> str:
     raise ManifestRefused(Code.NOT_UTF8, message, "Choose one of those that are offered, such as windows-1252.")
 
 
-def candidates(stream: IO[bytes], choices: Choices) -> tuple[Candidate, ...]:
-    """What text that is not UTF-8 may be encoded in, the likeliest first; empty where no question is open.
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The first part of a text; `is_cut` where there is more, and then it ends with a whole line if it can."""
+
+    text: str
+    encoding: str
+    is_cut: bool
+
+
+def head(stream: IO[bytes], choices: Choices, most: int) -> Head:
+    """The first `most` bytes of a text. Raises ManifestRefused where they are not in the encoding that it has."""
+    size = stream.seek(0, 2)
+    stream.seek(0)
+    raw = stream.read(most)
+    encoding = evident(raw[: sniffing.HEAD_BYTES], choices)
+    is_cut = len(raw) < size
+    decoder = codecs.getincrementaldecoder(encoding)()
+    try:
+        text = decoder.decode(raw, final=not is_cut)
+    except UnicodeDecodeError as error:
+        line = 1 + _newlines(error.object[: error.start], encoding)
+        raise _not_decodable(encoding, error.start, error, line, is_chosen=bool(choices.encoding)) from error
+    whole = text[: text.rfind("\n") + 1] if is_cut else text
+    return Head((whole or text).removeprefix("\ufeff"), encoding, is_cut)
+
+
+def candidates(stream: IO[bytes]) -> tuple[Candidate, ...]:
+    """What text that is not UTF-8 may be encoded in, the likeliest first; empty where there is no doubt.
 
     Reads no further than to the first lines that tell.
     """
     stream.seek(0)
-    head = stream.read(sniffing.HEAD_BYTES)
-    if evident(head, choices) != "utf-8" or (not choices.encoding and not _has_foreign_byte(stream)):
+    if evident(stream.read(sniffing.HEAD_BYTES), NO_CHOICES) != "utf-8" or not _has_foreign_byte(stream):
         return ()
     lines = _accented_lines(stream)
     if not lines:
@@ -184,7 +213,7 @@ def _decoded_lines(lines: list[bytes], encoding: str) -> tuple[str, ...]:
         texts = [codecs.getincrementaldecoder(encoding)().decode(line) for line in lines]  # a line may be cut short
     except UnicodeDecodeError:
         return ()
-    return tuple(text.strip()[:_SAMPLE_CHARACTERS] for text in texts[:_SAMPLE_LINES])
+    return tuple(text.replace("\0", "").strip()[:_SAMPLE_CHARACTERS] for text in texts[:_SAMPLE_LINES])
 
 
 def _has_foreign_byte(stream: IO[bytes]) -> bool:

@@ -49,7 +49,7 @@ def recognised(opened: source.Opened, choices: Choices, limits: Limits, stack: E
         return _workbook(opened, choices, limits, stack)
     _refuse_other_types(opened.stream, head, opened.manifest_name)
     text = decoding.decoded(opened.stream, choices, limits, ACCEPTED, stack)
-    if opened.is_proposal:
+    if opened.proposed_rows:
         return Content("files", text.sha256, text.encoding, text)
     start = text.head()
     if start.startswith("["):
@@ -62,7 +62,7 @@ def recognised(opened: source.Opened, choices: Choices, limits: Limits, stack: E
         fix = "Put it in a ZIP, alone or together with a manifest that names it."
         raise ManifestRefused(Code.WRONG_FILE_TYPE, message, fix)
     table = tables.of_text(text, choices, limits)
-    if len(table.names) == 1 and not columns.proposed(table.names)[table.names[0]] and not choices.mapping:
+    if len(table.names) == 1 and not columns.proposed(table.names).get(table.names[0]) and not choices.mapping:
         message = f"{shown(opened.manifest_name)} is not a manifest: one column found, {shown(table.names[0], 40)}."
         raise ManifestRefused(Code.WRONG_FILE_TYPE, message, ACCEPTED)
     return Content("csv", text.sha256, text.encoding, text, table)

@@ -69,8 +69,8 @@ class Opened:
     """Links in a ZIP; never followed."""
     lists_files: bool = False
     """Whether files that no row names are worth a warning."""
-    is_proposal: bool = False
-    """Whether there was no manifest, and `stream` holds a row for each HTML file, as JSONL."""
+    proposed_rows: int = 0
+    """HTML files, where there was no manifest and `stream` holds a row for each, as JSONL."""
 
 
 def from_upload(stream: IO[bytes], filename: str) -> ManifestSource:
@@ -259,7 +259,9 @@ def _opened_zip(
     name, pages = _manifest_or_pages(names, "ZIP", propose_rows=propose_rows)
     if pages:
         files = ZipFiles(archive, "")
-        return Opened("zip", _proposal(pages, stack), stream, files, "", links, lists_files=True, is_proposal=True)
+        return Opened(
+            "zip", _proposal(pages, stack), stream, files, "", links, lists_files=True, proposed_rows=len(pages)
+        )
     entry = archive.find(name)
     if entry is None:
         raise ManifestRefused(Code.NO_MANIFEST, "There is no manifest in the ZIP.", _FIX_NAME)
@@ -293,7 +295,7 @@ def _opened_folder(folder: Path, limits: Limits, stack: ExitStack, *, propose_ro
         name, pages = _manifest_or_pages(list(files.names()), "folder", propose_rows=propose_rows)
         if pages:
             stream = _proposal(pages, stack)
-            return Opened("folder", stream, stream, files, "", lists_files=True, is_proposal=True)
+            return Opened("folder", stream, stream, files, "", lists_files=True, proposed_rows=len(pages))
     stream = _file(folder / name, stack)
     files = FolderFiles((folder / name).parent, limits)
     return Opened("folder", stream, stream, files, paths.name_of(name), lists_files=True)

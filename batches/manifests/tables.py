@@ -58,15 +58,9 @@ class Table:
     judge: Callable[[Columns], None] = lambda columns: None
     """Is told which columns become what before the rows are read."""
 
-    def sample(self, count: int) -> list[dict[str, str]]:
-        """The cells of the next rows that can be told apart, by column."""
-        found: list[dict[str, str]] = []
-        for row in self.rows:
-            if not row.problem:
-                found.append(named(self.names, row.cells))
-            if len(found) == count:
-                break
-        return found
+    def samples(self) -> Iterator[dict[str, str]]:
+        """The cells of the rows that can be told apart, by column. Raises ManifestRefused."""
+        return (named(self.names, row.cells) for row in self.rows if not row.problem)
 
 
 def named(names: tuple[str, ...], cells: list[str]) -> dict[str, str]:

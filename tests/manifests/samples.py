@@ -11,7 +11,17 @@ from typing import Any
 
 from openpyxl import Workbook
 
-from batches.manifests import Limits, Manifest, ManifestRefused, Problem, from_upload, read
+from batches.manifests import (
+    NO_CHOICES,
+    Choices,
+    Limits,
+    Manifest,
+    ManifestRefused,
+    Problem,
+    from_upload,
+    look,
+    read,
+)
 
 CASES = Path(__file__).parent.parent / "cases"
 PAGE = '<!doctype html><meta charset="utf-8"><title>Invoice</title><h1>Invoice</h1>'
@@ -69,6 +79,18 @@ def refusal(
     except ManifestRefused as refused:
         return refused
     raise AssertionError("the upload was read")
+
+
+def check_look(content: bytes, choices: Choices = NO_CHOICES) -> None:
+    """Look at the upload, and hold the look to its promise: JSON values that a database keeps, or a refusal."""
+    try:
+        seen = look(from_upload(io.BytesIO(content), "upload"), choices=choices)
+    except ManifestRefused as refused:
+        stored = json.dumps(refused.report(), ensure_ascii=False, allow_nan=False)
+    else:
+        stored = json.dumps(seen.as_dict(), ensure_ascii=False, allow_nan=False)
+    assert "\\u0000" not in stored.replace("\\\\u0000", "")
+    stored.encode()
 
 
 def codes(problems: Iterable[Problem]) -> list[tuple[str, str | None, tuple[int, ...]]]:
