@@ -3,14 +3,18 @@ network, no other file; see README.md."""
 
 from __future__ import annotations
 
+from batches.templating.assets import Files, Inlined, inlined
 from batches.templating.compiling import Compiled, compiled
 from batches.templating.limits import LIMITS, Limits
-from batches.templating.problems import MissingValue, NotFilled, Problem, TemplateRefused
+from batches.templating.problems import Fault, MissingValue, NotFilled, Problem, TemplateRefused
 from batches.templating.reads import Need, Read
 
 __all__ = [
     "LIMITS",
     "Compiled",
+    "Fault",
+    "Files",
+    "Inlined",
     "Limits",
     "MissingValue",
     "Need",
@@ -19,4 +23,5 @@ __all__ = [
     "Read",
     "TemplateRefused",
     "compiled",
+    "inlined",
 ]

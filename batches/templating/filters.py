@@ -33,6 +33,11 @@ class Filter:
     keywords: Mapping[str, str] = field(default_factory=dict)
 
 
+def is_there(value: object) -> bool:
+    """Whether `if` takes it: not what is absent, null or false, nor an empty text or list, as empty cells give."""
+    return not (value is None or value is False or value == "" or (isinstance(value, list) and not value))
+
+
 def text(value: object) -> str:
     """A value as it is printed, before it is escaped. Raises Fault for a list or an object."""
     if isinstance(value, Markup):
@@ -176,7 +181,7 @@ FILTERS: Mapping[str, Filter] = {
     "map": Filter(_map, 1, 1),
     "sum": Filter(_sum, 0, 1),
     # what is not there
-    "default": Filter(lambda value, other="": other if value in (None, "", False) or value == [] else value, 0, 1),
+    "default": Filter(lambda value, other="": value if is_there(value) else other, 0, 1),
 }
 #: Filters of other engines that some would look for, and why they are not here.
 REFUSED: Mapping[str, str] = {

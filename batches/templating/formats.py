@@ -132,11 +132,12 @@ def locale(name: str) -> Locale:
 def number(value: object, language: object = "en", places: object = None, *, source: object = "") -> str:
     """`1234.5` as `1.234,5` in German: with the digits it has, or rounded (half up) to so many places."""
     digits = None if places is None else _places(places)
-    return _formatted(decimal(value, _text(source)), _text(language), digits)
+    return _formatted(f"{decimal(value, _text(source)):f}", _text(language), digits)
 
 
 @lru_cache(maxsize=4096)
-def _formatted(value: Decimal, language: str, places: int | None) -> str:
+def _formatted(digits_given: str, language: str, places: int | None) -> str:
+    value = Decimal(digits_given)  # by its digits: 1.5 and 1.50 are equal, and not written alike
     exponent = value.as_tuple().exponent
     digits = max(0, -exponent) if places is None and isinstance(exponent, int) else places or 0
     given = locale(language).decimal_formats[None].pattern

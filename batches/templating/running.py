@@ -6,9 +6,7 @@ never guesses: text from a table that is a number is compared as one, and what c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import date
-from decimal import Decimal
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, TextIO
 
 from liquid.ast import BlockNode, Node
@@ -22,7 +20,7 @@ from liquid.token import Token
 from liquid.utils import ReadOnlyChainMap
 from markupsafe import Markup, escape
 
-from batches.templating import filters, formats
+from batches.templating import comparing, filters, formats
 from batches.templating.limits import LIMITS, Limits
 from batches.templating.problems import Fault, MissingValue, NotFilled, Problem, shown
 
@@ -141,10 +139,6 @@ class Constant(_Placed):
 
     def evaluate(self, context: RenderContext) -> object:
         return self.value
-
-
-#: The words of Liquid for what is not there.
-NOTHING, EMPTY, BLANK = None, object(), object()
 
 
 class Range(_Placed):
@@ -303,11 +297,6 @@ class Print(Node):
 # --- conditions -------------------------------------------------------------------------------------------------------
 
 
-def is_there(value: object) -> bool:
-    """Whether `if` takes it: not what is absent, null or false, nor an empty text or list, as empty cells give."""
-    return not (value is None or value is False or value == "" or (isinstance(value, list) and not value))
-
-
 class Condition(_Placed):
     """`operator` compares two values; `all` and `any` ask whether they are there."""
 
@@ -322,13 +311,13 @@ class Condition(_Placed):
     def evaluate(self, context: RenderContext) -> bool:
         left = self.left.evaluate(context)
         if self.right is None:
-            return is_there(left)
+            return filters.is_there(left)
         if self.operator == "and":
-            return is_there(left) and is_there(self.right.evaluate(context))
+            return filters.is_there(left) and filters.is_there(self.right.evaluate(context))
         if self.operator == "or":
-            return is_there(left) or is_there(self.right.evaluate(context))
+            return filters.is_there(left) or filters.is_there(self.right.evaluate(context))
         try:
-            return _COMPARE[self.operator](left, self.right.evaluate(context))
+            return comparing.OPERATORS[self.operator](left, self.right.evaluate(context))
         except Fault as fault:
             self.fail(fault, fault)
 
@@ -346,71 +335,6 @@ class AnyOf(_Placed):
     def evaluate(self, context: RenderContext) -> list[bool]:
         left = self.left.evaluate(context)
         try:
-            return [any(equal(left, each.evaluate(context)) for each in self.values)]
+            return [any(comparing.equal(left, each.evaluate(context)) for each in self.values)]
         except Fault as fault:
             self.fail(fault, fault)
-
-
-def equal(left: object, right: object) -> bool:
-    for one, other in ((left, right), (right, left)):
-        if other is NOTHING:
-            return one is None
-        if other is EMPTY:
-            return one is None or one == "" or one == []
-        if other is BLANK:
-            return one is None or one == [] or (isinstance(one, str) and not one.strip())
-    if isinstance(left, bool) or isinstance(right, bool):
-        if isinstance(left, str) or isinstance(right, str):
-            raise Fault(
-                f"{shown(left)} and {shown(right)} cannot be compared: one is text, the other true or false.",
-                'Rows of a table hold text: compare with "true" in quotes.',
-            )
-        return left is right
-    if _is_number(left) or _is_number(right):
-        numbers = _numbers(left, right)
-        return numbers is not None and numbers[0] == numbers[1]
-    return left == right
-
-
-def _less(left: object, right: object) -> bool:
-    numbers = _numbers(left, right)
-    if numbers is not None:
-        return numbers[0] < numbers[1]
-    if isinstance(left, str) and isinstance(right, str):
-        try:
-            return date.fromisoformat(left[:10]) < date.fromisoformat(right[:10])
-        except ValueError:
-            pass
-    raise Fault(
-        f"{shown(left)} and {shown(right)} cannot be compared by size: they are not two numbers or two dates.",
-        "Write numbers as 1234.50 and dates as 2026-10-05.",
-    )
-
-
-def _contains(left: object, right: object) -> bool:
-    if isinstance(left, str):
-        return filters.text(right) in left
-    return any(equal(each, right) for each in filters.items(left))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-
-
-def _numbers(left: object, right: object) -> tuple[Decimal, Decimal] | None:
-    try:
-        return formats.decimal(left), formats.decimal(right)
-    except Fault:
-        return None
-
-
-_COMPARE: Mapping[str, Callable[[object, object], bool]] = {
-    "==": equal,
-    "!=": lambda left, right: not equal(left, right),
-    "<": _less,
-    ">": lambda left, right: _less(right, left),
-    "<=": lambda left, right: not _less(right, left),
-    ">=": lambda left, right: not _less(left, right),
-    "contains": _contains,
-}
-OPERATORS: Sequence[str] = tuple(_COMPARE)

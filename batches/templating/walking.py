@@ -26,7 +26,7 @@ from liquid.builtin.tags.unless_tag import UnlessNode
 from liquid.expression import Expression
 from liquid.token import Token
 
-from batches.templating import filters, running
+from batches.templating import comparing, filters, running
 from batches.templating.limits import Limits
 from batches.templating.places import Places
 from batches.templating.problems import Fault, MissingValue, Problem, shown
@@ -44,9 +44,9 @@ _COMPARISONS: dict[type, str] = {
     logical.LogicalOrExpression: "or",
 }
 _ABSENT: dict[type, object] = {
-    primitive.Nil: running.NOTHING,
-    primitive.Empty: running.EMPTY,
-    primitive.Blank: running.BLANK,
+    primitive.Nil: comparing.NOTHING,
+    primitive.Empty: comparing.EMPTY,
+    primitive.Blank: comparing.BLANK,
 }
 _LITERALS = (primitive.StringLiteral, primitive.IntegerLiteral, primitive.FloatLiteral)
 #: Words that other engines know and that mean the time of filling.
