@@ -22,7 +22,7 @@ ENTRIES_PER_PAGE = 50
 _DOCUMENTS_MOST = 50
 COLUMNS = ("at", "who", "action", "subject", "business_id", "workspace", "reason", "from_where", "facts")
 _SLICE = 1000
-_SUBJECTS = ("batch", "draft", "document", "bulk action", "account", "workspace", "user")
+_SUBJECTS = ("batch", "draft", "document", "template", "bulk action", "account", "workspace", "user")
 
 #: What the audit log says that was done, by the action of an entry.
 ACTIONS: Mapping[str, str] = {
@@ -71,6 +71,11 @@ ACTIONS: Mapping[str, str] = {
     "register_webhook": "Registered a webhook:",
     "rotate_webhook": "Changed the secret of a webhook:",
     "delete_webhook": "Deleted a webhook:",
+    "upload_template": "Uploaded",
+    "publish_template": "Published",
+    "unpublish_template": "Took from publication",
+    "archive_template": "Archived",
+    "restore_template": "Took back from the archive",
     "mark_final": "Marked as final",
     "take_final_off": "Took the final mark off",
     "replace_rows": "Replaced rows of",

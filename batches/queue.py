@@ -17,6 +17,7 @@ ENSURE_PUMPS = "batches.tasks.ensure_pumps"
 SWEEP = "batches.tasks.sweep"
 CHECK_STORE = "batches.tasks.check_store"
 CARRY_OUT = "batches.tasks.carry_out"
+MARK_STALE = "batches.tasks.mark_stale"
 WORK_ON_DRAFTS = "batches.tasks.work_on_drafts"
 #: A check of the largest upload takes three minutes, far longer than what django-q2 lets a task last else. The message
 #: is handed out once more meanwhile, and whoever hears it finds the draft leased.
@@ -45,6 +46,11 @@ def ring_bulk_actions() -> None:
 def ring_drafts() -> None:
     """Ask for a worker that checks and starts drafts."""
     async_task(WORK_ON_DRAFTS, save=False, timeout=DRAFTS_TIMEOUT)
+
+
+def ring_staleness(version_id: int, before_id: int, after: int = 0) -> None:
+    """Ask for a look at what a published version of a template leaves stale, beginning behind a document."""
+    async_task(MARK_STALE, version_id, before_id, after, save=False)
 
 
 def waiting(*, now: datetime) -> int:

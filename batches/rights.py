@@ -19,10 +19,12 @@ REGENERATE_FINAL = "regenerate_final"
 #: Of a batch as a whole: what runs, and what does not.
 PAUSE_BATCH = "pause_batch"
 CANCEL_BATCH = "cancel_batch"
+#: Upload, publish, roll back and archive templates.
+PUBLISH_TEMPLATE = "publish_template"
 
 _FREE = frozenset({Verb.CHECK_AGAIN, Verb.FETCH_AGAIN, Verb.RECONCILE, Verb.DISMISS, Verb.REOPEN, Verb.CANCEL})
 _OPERATOR: frozenset[str] = frozenset({*_FREE, Verb.RETRY, PAUSE_BATCH, CANCEL_BATCH})
-_MANAGER: frozenset[str] = _OPERATOR | {Verb.REGENERATE, ADOPT, FINALISE}
+_MANAGER: frozenset[str] = _OPERATOR | {Verb.REGENERATE, ADOPT, FINALISE, PUBLISH_TEMPLATE}
 #: What a role may do in its workspace, beside seeing it. A permission of Django, `batches.<right>_document`, held by
 #: the person or one of their groups, adds to it in every workspace that they are a member of.
 ROLE_RIGHTS: Mapping[Role, frozenset[str]] = {
@@ -35,8 +37,10 @@ ROLE_RIGHTS: Mapping[Role, frozenset[str]] = {
 STARTING_ROLES = (Role.OPERATOR, Role.MANAGER, Role.ADMIN)
 #: Who may read the audit log of their workspace: it says what colleagues did, and from which address.
 AUDITING_ROLES = (Role.MANAGER, Role.ADMIN)
+#: Rights whose permission is called as they are.
+_OWN_CODENAMES = (PAUSE_BATCH, CANCEL_BATCH, PUBLISH_TEMPLATE)
 #: Every right there is.
-RIGHTS: tuple[str, ...] = (*Verb.values, ADOPT, FINALISE, REGENERATE_FINAL, PAUSE_BATCH, CANCEL_BATCH)
+RIGHTS: tuple[str, ...] = (*Verb.values, ADOPT, FINALISE, REGENERATE_FINAL, *_OWN_CODENAMES)
 
 
 def rights(person: Person, workspace: Workspace) -> frozenset[str]:
@@ -54,7 +58,7 @@ def rights(person: Person, workspace: Workspace) -> frozenset[str]:
 
 def codename(right: str) -> str:
     """Of the permission that gives the right beside a role."""
-    return right if right in (PAUSE_BATCH, CANCEL_BATCH) else f"{right}_document"
+    return right if right in _OWN_CODENAMES else f"{right}_document"
 
 
 def may(person: Person, right: str, workspace: Workspace) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.utils import timezone
 
 from batches import cluster, lives
-from batches.engine import pumping
+from batches.engine import pumping, staleness
 
 
 def run_pump() -> None:
@@ -34,3 +35,7 @@ def carry_out() -> None:
 
 def work_on_drafts() -> None:
     pumping.work_on_drafts(stopping=cluster.draining, life=lives.current())
+
+
+def mark_stale(version_id: int, before_id: int, after: int) -> None:
+    staleness.mark(version_id, before_id, after, now=timezone.now())

@@ -7,6 +7,7 @@ import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from batches import templating
 from batches.engine import causes
 from batches.models import (
     FAILED_STATES,
@@ -23,6 +24,8 @@ from batches.models import (
     JobState,
     ProviderAccount,
     Submission,
+    Template,
+    TemplateVersion,
     WebhookEvent,
     Workspace,
 )
@@ -65,6 +68,28 @@ def make_batch(*, workspace: Workspace | None = None, account: ProviderAccount |
         "created_at": NOW,
     }
     return Batch.objects.create(**defaults | fields)
+
+
+def make_template_version(
+    *, workspace: Workspace, source: str, slug: str = "invoice", is_published: bool = True
+) -> TemplateVersion:
+    """The next version of a template, with the template where there is none."""
+    template, _ = Template.objects.get_or_create(
+        workspace=workspace, slug=slug, defaults={"name": slug.capitalize(), "created_at": NOW}
+    )
+    reads = templating.compiled(source).reads.values()
+    version = TemplateVersion.objects.create(
+        template=template,
+        number=template.versions.count() + 1,
+        source=source,
+        sha256=hashlib.sha256(source.encode()).hexdigest(),
+        fields=[{"path": read.path, "lines": list(read.lines), "need": read.need.value} for read in reads],
+        filename=f"{slug}.html",
+        created_at=NOW,
+    )
+    if is_published:
+        Template.objects.filter(pk=template.pk).update(published=version)
+    return version
 
 
 def make_version(*, workspace: Workspace, business_id: str = "", html: str = "", **fields: Any) -> DocumentVersion:

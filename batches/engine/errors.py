@@ -23,6 +23,10 @@ class IntakeRefused(EngineError):
     """A manifest that does not hold; nothing was stored."""
 
 
+class TemplateRule(EngineError):
+    """What cannot be done to a template as it stands."""
+
+
 class AccountRule(EngineError):
     """A change of an account that its submissions or its hold forbid."""
 

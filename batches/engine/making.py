@@ -49,6 +49,9 @@ class Content:
     byte_count: int
     filename: str
     options: Mapping[str, Any]
+    template_version_id: int | None = None
+    """Our template that made the text, with the data that it was filled from; none for any other text."""
+    template_data: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass
@@ -98,7 +101,9 @@ def content(new: NewInput, *, workspace_slug: str, business_id: str, store: Arti
             raise ValueError("a large input is put into the store before the transaction")
         key = input_key(workspace_slug, business_id, sha256)
         store.put(key, io.BytesIO(text))
-    return Content(new.kind, None if key else text, key, sha256, len(text), new.filename, dict(new.options))
+    inline = None if key else text
+    made_by = (new.template_version_id, new.template_data)
+    return Content(new.kind, inline, key, sha256, len(text), new.filename, dict(new.options), *made_by)
 
 
 def lock(item_ids: Iterable[int]) -> None:
@@ -195,6 +200,8 @@ def _row(wanted: Wanted, number: int, *, by: By, reason: str, now: datetime) -> 
         "input_bytes": content.byte_count,
         "filename": content.filename,
         "options": dict(content.options),
+        "template_version": content.template_version_id,
+        "template_data": content.template_data,
         "reason": reason,
         "created_by": by.actor.pk if by.actor else None,
         "created_at": now,
@@ -211,6 +218,8 @@ def _content_of(version: DocumentVersion) -> Content:
         version.input_bytes,
         version.filename,
         version.options,
+        version.template_version_id,
+        version.template_data,
     )
 
 

@@ -20,6 +20,9 @@ class NewInput:
     text: str = field(repr=False)
     filename: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    template_version_id: int | None = None
+    """The version of our template that made the text, and what it was filled from; both or neither."""
+    template_data: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

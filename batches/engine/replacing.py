@@ -158,7 +158,7 @@ def _stored(batch: Batch, row: ManifestRow, store: ArtifactStore) -> Content | N
 
 
 def _content(batch: Batch, row: ManifestRow, store: ArtifactStore | None) -> Content:
-    new = NewInput(row.kind, row.text(), row.filename, row.options)
+    new = NewInput(row.kind, row.text(), row.filename, row.options, row.template_key, row.template_data)
     return making.content(new, workspace_slug=batch.workspace.slug, business_id=row.business_id, store=store)
 
 

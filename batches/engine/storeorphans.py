@@ -30,6 +30,7 @@ from batches.models import (
     StoreSweep,
     Submission,
     SweepKind,
+    TemplateVersion,
 )
 from batches.storage import ArtifactStore, ObjectFacts, StoreError, artifact_key, is_key, shown
 
@@ -97,13 +98,16 @@ def _look_at_listing(work: Slice, orphans: list[ObjectFacts], unread: list[Objec
     return True
 
 
+_FORMS = ("input", "request", "manifest", "upload", "template", "artifact")
+
+
 def named(keys: Sequence[str]) -> set[str]:
-    """Which of these keys a row names: an artifact, a version's input, a submission's body, a batch's manifest, or a
-    draft's upload.
+    """Which of these keys a row names: an artifact, a version's input, a submission's body, a batch's manifest, a
+    draft's upload, or a template's.
 
     Each kind of row is asked only for keys of its own form, since only artifacts have an index for it.
     """
-    by_form: dict[str, list[str]] = {form: [] for form in ("input", "request", "manifest", "upload", "artifact")}
+    by_form: dict[str, list[str]] = {form: [] for form in _FORMS}
     for key in filter(is_key, keys):  # no row names anything else
         by_form[_form(key)].append(key)
     artifacts = Artifact.objects.filter(storage_key__in=by_form["artifact"], local_deleted_at=None)
@@ -117,17 +121,21 @@ def named(keys: Sequence[str]) -> set[str]:
     if uploads := by_form["upload"]:
         kept = Draft.objects.filter(upload_key__in=uploads).exclude(state__in=(DraftState.STARTED, DraftState.SWEPT))
         known |= set(kept.values_list("upload_key", flat=True))
+    if given := by_form["template"]:
+        known |= set(TemplateVersion.objects.filter(given_key__in=given).values_list("given_key", flat=True))
     if manifests := by_form["manifest"]:
         known |= set(Batch.objects.filter(manifest_key__in=manifests).values_list("manifest_key", flat=True))
     return known
 
 
 def _form(key: str) -> str:
-    """What kind of object a key is for: input, request, manifest, upload, else artifact."""
+    """What kind of object a key is for: input, request, manifest, upload, template, else artifact."""
     if "/manifests/" in key:
         return "manifest"
     if "/uploads/" in key:
         return "upload"
+    if "/templates/" in key:
+        return "template"
     name = key.rpartition("/")[2].partition("-")[0]
     return name if name in ("input", "request") else "artifact"
 

@@ -18,6 +18,7 @@ from batches.storage.keys import (
     named_by_digest,
     request_key,
     shown,
+    template_key,
     upload_key,
 )
 
@@ -39,6 +40,7 @@ __all__ = [
     "open_store",
     "request_key",
     "shown",
+    "template_key",
     "upload_key",
 ]
 

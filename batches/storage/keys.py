@@ -77,6 +77,11 @@ def manifest_key(workspace_slug: str, sha256: str) -> str:
     return f"{_workspace(workspace_slug)}/manifests/{_digest(sha256)}"
 
 
+def template_key(workspace_slug: str, sha256: str) -> str:
+    """An uploaded template with its files, by the hex SHA-256 of its bytes."""
+    return f"{_workspace(workspace_slug)}/templates/{_digest(sha256)}"
+
+
 def upload_key(workspace_slug: str, token: str) -> str:
     """An upload that is being checked and is no batch yet, by a random token of its own."""
     if not _TOKEN.fullmatch(token):

@@ -22,7 +22,11 @@ from batches.views.access import SignedInRequest, record, typed
 
 TEXT_MOST = 200
 REFUSAL = "The audit log is read by managers and admins of a workspace. Ask an administrator for one of these roles."
-_LINKED = {"batch": "batches:batch_detail", "document": "batches:document_detail"}
+_LINKED = {
+    "batch": "batches:batch_detail",
+    "document": "batches:document_detail",
+    "template": "batches:template_detail",
+}
 
 
 @dataclass(frozen=True)

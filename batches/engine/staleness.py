@@ -1,0 +1,195 @@
+"""What another version of a template would make of the documents that exist: counted, named, and marked as stale.
+
+Nothing is made or billed. Each look is bounded: so many documents and so much text, then it says where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
+
+from batches import manifests, queue
+from batches.engine import bulk
+from batches.engine.contention import again_after_deadlock
+from batches.engine.templates import Fillable, fillable
+from batches.manifests.problems import Unfit
+from batches.models import Document, TemplateVersion
+
+EXAMINED_MOST = 1_000
+#: Of all texts that are filled in one look; large documents end it sooner.
+BYTES_MOST = 50_000_000
+
+
+@dataclass(frozen=True)
+class WouldChange:
+    """One document of which the version would make another text, or (`words`) none."""
+
+    public_id: str
+    business_id: str
+    version: int
+    template_number: int
+    is_final: bool
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found: `stale` would get another text, `unfillable` none. `after` is where the next look begins; None
+    where all were examined."""
+
+    examined: int
+    same: int
+    stale: tuple[WouldChange, ...]
+    unfillable: tuple[WouldChange, ...]
+    after: int | None
+
+
+@dataclass(frozen=True)
+class _Example:
+    pk: int
+    version_id: int
+    change: WouldChange
+    data: Any
+    options: Any
+    sha256: str
+    source_sha256: str
+
+
+def look(version: TemplateVersion, *, after: int = 0, most: int = EXAMINED_MOST) -> Look:
+    """What publishing this version would leave stale, among documents whose current version another one made."""
+    filler = fillable(version)
+    examples = _examples(version, after, most + 1, with_its_own=False)
+    stale: list[WouldChange] = []
+    unfillable: list[WouldChange] = []
+    examined = same = byte_count = 0
+    last = after
+    for example in examples[:most]:
+        digest, size, words = _digest(filler, example)
+        examined, byte_count, last = examined + 1, byte_count + size, example.pk
+        if not digest:
+            unfillable.append(_with_words(example.change, words))
+        elif digest != example.sha256:
+            stale.append(example.change)
+        else:
+            same += 1
+        if byte_count > BYTES_MOST:
+            break
+    is_whole = examined == len(examples)
+    return Look(examined, same, tuple(stale), tuple(unfillable), None if is_whole else last)
+
+
+def of_document(document: Document) -> tuple[TemplateVersion, str, str] | None:
+    """The published version where another one made the document's current version, the digest of the text that it
+    would make, "" for none, and why none. None where there is nothing to tell."""
+    version = document.current_version
+    if version is None or version.template_version is None:
+        return None
+    published = version.template_version.template.published
+    if published is None or published.pk == version.template_version_id:
+        return None
+    change = WouldChange(document.public_id, document.business_id, version.number, 0, document.is_final)
+    example = _Example(
+        document.pk, version.pk, change, version.template_data, version.options, version.input_sha256, ""
+    )
+    digest, _, words = _digest(fillable(published), example)
+    return published, digest, words
+
+
+def made_by(version: TemplateVersion) -> QuerySet[Document]:
+    """Documents whose current version came of the template of this version."""
+    return Document.objects.filter(current_version__template_version__template=version.template_id)
+
+
+@again_after_deadlock
+def mark(version_id: int, before_id: int, after: int, *, now: datetime) -> int:
+    """Mark documents as stale of which the published version would make another text; take the mark off where it makes
+    the same, and it was the version before that differed. One slice, then it asks for the next; a version that is not
+    the published one any more marks nothing. Returns how many were changed."""
+    version = TemplateVersion.objects.select_related("template").filter(pk=version_id).first()
+    if version is None or version.template.published_id != version.pk:
+        return 0
+    filler = fillable(version)
+    before = TemplateVersion.objects.select_related("template").filter(pk=before_id).first()
+    filler_before = fillable(before) if before else None
+    examples = _examples(version, after, EXAMINED_MOST, with_its_own=True)
+    rows: list[dict[str, Any]] = []
+    byte_count, last = 0, after
+    for example in examples:
+        digest, size, _ = _digest(filler, example)
+        byte_count, last = byte_count + size, example.pk
+        if digest and digest != example.sha256:
+            if digest != example.source_sha256:
+                rows.append(_row(example, digest, now))
+        elif digest and filler_before and _is_marked_by(filler_before, example):
+            rows.append(_row(example, "", None))
+        if byte_count > BYTES_MOST:
+            break
+    changed = len(bulk.guarded_update(Document, rows, guard=("current_version",))) if rows else 0
+    if last != after:
+        queue.ring_staleness(version_id, before_id, last)
+    return changed
+
+
+def _row(example: _Example, digest: str, seen_at: datetime | None) -> dict[str, Any]:
+    """What the document's row gets, unless it has another version by now."""
+    row = {"pk": example.pk, "guard:current_version": example.version_id}
+    return row | {"source_sha256": digest, "source_seen_at": seen_at}
+
+
+def _is_marked_by(filler: Fillable, example: _Example) -> bool:
+    return example.source_sha256 != "" and _digest(filler, example)[0] == example.source_sha256
+
+
+def _examples(version: TemplateVersion, after: int, most: int, *, with_its_own: bool) -> Sequence[_Example]:
+    """Documents behind `after` whose current version the template made; `with_its_own`: by this version too."""
+    documents = made_by(version)
+    if not with_its_own:
+        documents = documents.exclude(current_version__template_version=version)
+    current = "current_version__"
+    columns = [
+        "pk",
+        "current_version",
+        "public_id",
+        "business_id",
+        "is_final",
+        "source_sha256",
+        current + "template_version__number",
+    ]
+    columns += [current + name for name in ("number", "template_data", "options", "input_sha256")]
+    return [
+        _Example(
+            pk=row["pk"],
+            version_id=row["current_version"],
+            change=WouldChange(
+                row["public_id"],
+                row["business_id"],
+                row[current + "number"],
+                row[current + "template_version__number"],
+                row["is_final"],
+            ),
+            data=row[current + "template_data"],
+            options=row[current + "options"],
+            sha256=row[current + "input_sha256"],
+            source_sha256=row["source_sha256"],
+        )
+        for row in documents.filter(pk__gt=after).order_by("pk").values(*columns)[:most]
+    ]
+
+
+def _digest(filler: Fillable, example: _Example) -> tuple[str, int, str]:
+    """The identity of the text that the version makes, its length, and why there is none."""
+    try:
+        text = filler.fill(example.data)
+    except Unfit as unfit:
+        return "", 0, f"{unfit.message} {unfit.fix}"
+    return manifests.fingerprint("html", text, example.options), len(text), ""
+
+
+def _with_words(change: WouldChange, words: str) -> WouldChange:
+    return WouldChange(
+        change.public_id, change.business_id, change.version, change.template_number, change.is_final, words
+    )
