@@ -18,7 +18,7 @@ from typing import Any
 from django.db.models import F, Q, QuerySet
 
 from batches import rights
-from batches.engine import drafts, intake, mishaps, stopping, versions, writing
+from batches.engine import drafts, intake, looks, mishaps, stopping, versions, writing
 from batches.engine.clock import Clock
 from batches.engine.errors import IntakeRefused
 from batches.manifests import ManifestRefused
@@ -206,11 +206,7 @@ def _check(turn: _Turn, store: ArtifactStore) -> None:
             if turn.end(DraftState.CHECKED, report=checked.report()):
                 versions.note_offered(checked, now=turn.clock.now())
     except ManifestRefused as refused:
-        turn.end(DraftState.CHECKED, report=refusal_report(refused))
-
-
-def refusal_report(refused: ManifestRefused) -> dict[str, Any]:
-    return refused.report() | {"ok": False, "left_out": 0, "notices": [], "renders": 0}
+        turn.end(DraftState.CHECKED, report=looks.refusal_report(refused))
 
 
 def _start(turn: _Turn, store: ArtifactStore) -> None:
@@ -226,7 +222,7 @@ def _start(turn: _Turn, store: ArtifactStore) -> None:
             with _read(turn, store) as checked:
                 batch = _started(turn, checked, store)
         except ManifestRefused as refused:
-            turn.end(DraftState.CHECKED, report=refusal_report(refused))
+            turn.end(DraftState.CHECKED, report=looks.refusal_report(refused))
     if batch is not None and turn.end(DraftState.STARTED, batch=batch):
         drafts.forget_upload(draft, store)
 

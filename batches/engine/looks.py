@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from typing import Any, BinaryIO
 
+from batches import manifests
+from batches.engine import templates
+from batches.manifests import ManifestRefused
+from batches.manifests.choices import Choices
 from batches.models import Draft
 
 
 def look(draft: Draft, stream: BinaryIO) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """What the head shows, as JSON values, and the refusal's report where the file cannot be used at all."""
-    return {"filename": draft.filename, "is_empty": not stream.read(1), "questions": []}, None
+    """What the head shows, as JSON values; where the file cannot be used at all, nothing and the refusal's report."""
+    source = manifests.from_upload(stream, draft.filename)
+    try:
+        seen = manifests.look(source, choices=Choices.from_dict(draft.choices), templates=templates.of(draft.workspace))
+    except ManifestRefused as refused:
+        return {}, refusal_report(refused)
+    return seen.as_dict(), None
+
+
+def refusal_report(refused: ManifestRefused) -> dict[str, Any]:
+    """Of a draft whose file cannot be used at all: the answer of a check, with nothing to be started."""
+    return refused.report() | {"ok": False, "left_out": 0, "notices": [], "renders": 0}

@@ -10,6 +10,7 @@ from django.core.management.base import OutputWrapper
 from batches.management.tables import printable
 
 PLACES_SHOWN = 10
+NOTHING_DONE = "Refused, nothing was stored or sent"
 
 
 def write_report(out: OutputWrapper, report: Mapping[str, Any]) -> None:
@@ -17,7 +18,8 @@ def write_report(out: OutputWrapper, report: Mapping[str, Any]) -> None:
     errors = report["errors"]
     if errors:
         kinds = f"{len(errors)} kind{'' if len(errors) == 1 else 's'} of error"
-        out.write(f"Refused, nothing was stored or sent: {kinds}.")
+        is_taken = report.get("ok")
+        out.write(f"Left out, the other rows are taken: {kinds}." if is_taken else f"{NOTHING_DONE}: {kinds}.")
         for problem in errors:
             _write_problem(out, "error", problem)
     for problem in report["warnings"]:

@@ -22,10 +22,10 @@ from django.utils import timezone
 from batches import filenames, selectors, sentences, storage, wording
 from batches.engine import intake, samples, stopping, versions
 from batches.engine.errors import IntakeRefused
-from batches.management import auditing, choosing, refusals, tables
+from batches.management import auditing, choosing, reading, refusals, tables
 from batches.management.readiness import DatabaseCommand
 from batches.manifests import Code, ManifestRefused, from_path
-from batches.models import Batch, ConflictPolicy
+from batches.models import Batch, ConflictPolicy, TakeRows
 from batches.wording import BatchState
 
 EXIT_CODES = {
@@ -37,14 +37,13 @@ EXIT_CODES = {
 STILL_RUNNING = 5
 WAIT_SECONDS = 3600.0
 LONGEST_WAIT_SECONDS = 30 * 86400
-SPREADSHEETS = frozenset({".xlsx", ".xlsm", ".xls", ".ods", ".numbers"})
 LOOK_EVERY_SECONDS = 0.25
 #: A huge batch takes its time to count; looking takes at most a fifth of the waiting.
 LOOK_SHARE = 4
 
 
 class Command(DatabaseCommand):
-    help = "Hand over a manifest: a JSON or JSONL file, a ZIP with its files, or a folder."
+    help = "Hand over a manifest: a table (CSV, Excel), JSON or JSONL, a ZIP with its files, or a folder."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", metavar="FILE|FOLDER")
@@ -82,6 +81,13 @@ class Command(DatabaseCommand):
             metavar="AMOUNT",
             help="Pause by itself before it may have cost more, in the account's currency.",
         )
+        parser.add_argument(
+            "--take",
+            choices=TakeRows.values,
+            default=TakeRows.ALL,
+            help="What to do when rows are wrong: refuse all, or start the good ones and list the others.",
+        )
+        reading.add_arguments(parser)
         parser.add_argument("--wait", action="store_true", help="Return when the batch has ended.")
         parser.add_argument(
             "--timeout",
@@ -116,9 +122,15 @@ class Command(DatabaseCommand):
         workspace = choosing.workspace(options["workspace"])
         account = choosing.account_for(workspace, options["account"])
         try:
-            _refuse_what_is_no_manifest(Path(options["file"]))
+            _refuse_an_empty_folder(Path(options["file"]))
+            source = from_path(options["file"])
             check = intake.check(
-                from_path(options["file"]), workspace=workspace, account=account, on_conflict=options["on_conflict"]
+                source,
+                workspace=workspace,
+                account=account,
+                on_conflict=options["on_conflict"],
+                choices=reading.choices_of(options, source, workspace),
+                take=options["take"],
             )
         except ManifestRefused as refused:
             raise self._refusal(refused.report(), as_json=options["json"]) from refused
@@ -127,6 +139,8 @@ class Command(DatabaseCommand):
             if not check.ok:
                 raise self._refusal(check.report(), as_json=options["json"])
             refusals.write_report(self.stderr, check.report())
+            if check.left_out_count:
+                self.stderr.write(f"{check.left_out_count:,} of {check.manifest.row_count:,} rows are left out.")
             if check.plan.needs_confirmation and not options["confirm"]:
                 raise choosing.refusal("The notices above need a confirmation; give --confirm to start all the same.")
             try:
@@ -203,8 +217,8 @@ class Command(DatabaseCommand):
             never.wait(min(pause, max(0.0, until - time.monotonic())))
 
 
-def _refuse_what_is_no_manifest(path: Path) -> None:
-    """Raises `ManifestRefused` for what the check could only call by other names: an empty folder, a spreadsheet."""
+def _refuse_an_empty_folder(path: Path) -> None:
+    """Raises `ManifestRefused` for what the check could only call by another name."""
     try:
         is_empty = path.is_dir() and not any(path.iterdir())
     except OSError:  # the check says why it cannot be read
@@ -214,12 +228,6 @@ def _refuse_what_is_no_manifest(path: Path) -> None:
             Code.NO_MANIFEST,
             f"The folder {path} is empty.",
             "Put a manifest.json (or manifest.jsonl) into it, beside the files that it names.",
-        )
-    if path.suffix.lower() in SPREADSHEETS and path.is_file():
-        raise ManifestRefused(
-            Code.WRONG_FILE_TYPE,
-            f"{path.name} is a spreadsheet; rows are read from JSON only.",
-            'Write each row as an object, as in [{"id": "INV-1", "html": "<h1>Invoice 1</h1>"}], and save it as .json.',
         )
 
 
