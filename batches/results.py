@@ -17,6 +17,7 @@ from django.db.models import BooleanField, ExpressionWrapper, F, Q
 
 from batches import failures, selectors
 from batches.filenames import Names, pdf_stem
+from batches.manifests import guarding
 from batches.models import (
     Batch,
     BatchItem,
@@ -288,10 +289,8 @@ def flat(table: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def guarded(value: Any) -> Any:
-    """A CSV cell that no spreadsheet program runs as a formula (CWE-1236); numbers and names of ours pass."""
-    if isinstance(value, str) and (value[:1] in ("\t", "\r", "\n") or value.lstrip()[:1] in ("=", "+", "-", "@")):
-        return f"'{value}"
-    return value
+    """A CSV cell that no spreadsheet program runs as a formula; numbers pass. It comes back as it was."""
+    return guarding.guarded(value) if isinstance(value, str) else value
 
 
 def csv_lines(columns: Iterable[str], table: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -64,6 +64,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "installation": frozenset({"engine", "models", "storage"}),
     "tasks": frozenset({"cluster", "engine", "lives"}),
     **dict.fromkeys(READERS, READER_MAY),
+    "results": READER_MAY | {"manifests"},
     "forms": READERS | {"models"},
     "templatetags": READERS | {"models", "rights"},
     "views": FACE_MAY,

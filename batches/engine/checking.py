@@ -18,7 +18,7 @@ from typing import Any
 from django.db.models import F, Q, QuerySet
 
 from batches import rights
-from batches.engine import drafts, intake, looks, mishaps, stopping, versions, writing
+from batches.engine import correcting, drafts, intake, looks, mishaps, stopping, versions, writing
 from batches.engine.clock import Clock
 from batches.engine.errors import IntakeRefused
 from batches.manifests import ManifestRefused
@@ -200,8 +200,21 @@ def _read(turn: _Turn, store: ArtifactStore) -> Iterator[intake.Check]:
             yield checked
 
 
+@contextmanager
+def _read_corrections(turn: _Turn, store: ArtifactStore) -> Iterator[correcting.Correction]:
+    """The upload of a draft with a target, read and planned against that batch, open until the end of the block."""
+    with store.open(turn.draft.upload_key) as stream:
+        source = drafts.source(turn.draft, stream)
+        with correcting.of_draft(turn.draft, source, now=turn.clock.now(), progress=turn.beat) as correction:
+            yield correction
+
+
 def _check(turn: _Turn, store: ArtifactStore) -> None:
     try:
+        if turn.draft.target is not None:
+            with _read_corrections(turn, store) as correction:
+                turn.end(DraftState.CHECKED, report=correction.report())
+            return
         with _read(turn, store) as checked:
             if turn.end(DraftState.CHECKED, report=checked.report()):
                 versions.note_offered(checked, now=turn.clock.now())
@@ -209,8 +222,26 @@ def _check(turn: _Turn, store: ArtifactStore) -> None:
         turn.end(DraftState.CHECKED, report=looks.refusal_report(refused))
 
 
+def _replace(turn: _Turn, store: ArtifactStore) -> None:
+    """The rows of a draft with a target take the place of that batch's failed ones. Its upload is kept as evidence."""
+    try:
+        with _read_corrections(turn, store) as correction:
+            try:
+                correcting.carry_out(correction, turn.draft, store=store, now=turn.clock.now())
+            except IntakeRefused as refused:
+                turn.end(DraftState.CHECKED, words=refused.words, report=correction.report())
+                return
+    except ManifestRefused as refused:
+        turn.end(DraftState.CHECKED, report=looks.refusal_report(refused))
+        return
+    turn.end(DraftState.STARTED)
+
+
 def _start(turn: _Turn, store: ArtifactStore) -> None:
     draft = turn.draft
+    if draft.target is not None:
+        _replace(turn, store)
+        return
     batch = Batch.objects.filter(
         workspace=draft.workspace, creation_key=writing.creation_digest(draft.public_id), writing_at=None
     ).first()

@@ -119,7 +119,9 @@ def named(keys: Sequence[str]) -> set[str]:
         sent = Submission.objects.filter(body_key__in=bodies).values_list("body_key", flat=True)
         known |= {key for key in sent if key}
     if uploads := by_form["upload"]:
-        kept = Draft.objects.filter(upload_key__in=uploads).exclude(state__in=(DraftState.STARTED, DraftState.SWEPT))
+        kept = Draft.objects.filter(upload_key__in=uploads).exclude(
+            Q(state=DraftState.SWEPT) | Q(state=DraftState.STARTED, target=None)  # corrections stay as evidence
+        )
         known |= set(kept.values_list("upload_key", flat=True))
     if given := by_form["template"]:
         known |= set(TemplateVersion.objects.filter(given_key__in=given).values_list("given_key", flat=True))

@@ -19,7 +19,7 @@ from batches.manifests.manifest import Manifest, ManifestRow
 from batches.manifests.problems import Code, Findings, ManifestRefused, listed, megabytes, shown
 from batches.manifests.recognising import Content
 from batches.manifests.rereading import as_given
-from batches.manifests.rows import RowChecker
+from batches.manifests.rows import AsBefore, RowChecker
 from batches.manifests.tables import Table
 from batches.manifests.templates import NoTemplates, Templates
 
@@ -37,13 +37,16 @@ def read(
     *,
     choices: Choices = NO_CHOICES,
     templates: Templates | None = None,
+    is_as_before: AsBefore | None = None,
     progress: Callable[[int], None] = _unheard,
 ) -> Manifest:
     """Read and check an upload whole. Nothing is stored.
 
     Returns a Manifest, which is fit to be stored only when `ok`; close it when its rows were read.
     Raises ManifestRefused, and nothing else whatever the bytes, when it cannot be read as a manifest. `progress` is
-    told now and then how many rows were checked; what it raises ends the reading and is passed on.
+    told now and then how many rows were checked; what it raises ends the reading and is passed on. `is_as_before` is
+    asked, with a row's columns, about rows whose document is not in the upload: where it says yes the row is counted
+    and left alone.
     """
     limits = limits or Limits()
     templates = templates or NoTemplates()
@@ -64,6 +67,7 @@ def read(
             templates=templates,
             choices=choices,
             nest=known.row if known else as_given,
+            is_as_before=is_as_before,
         )
         if content.table is not None and known is not None:
             rows = _rows_of_table(content.table, known, checker, findings, limits, rows_file)

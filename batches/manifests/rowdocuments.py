@@ -71,6 +71,17 @@ class RowDocuments:
             return self._file(value, report)
         return self._inline(key, value, report)
 
+    def lacks_file(self, row: dict[str, JsonValue]) -> bool:
+        """Whether the row names a file that is not in the upload."""
+        value = row.get("html")
+        if not isinstance(value, str) or not value.strip() or values.is_markup(value):
+            return False
+        try:
+            self.files.locate(value.strip())
+        except Unfit:
+            return True
+        return False
+
     def tell_unused(self, findings: Findings) -> None:
         """Warn of data that no template read; once all rows were looked at."""
         for (template_key, path), count in self._unused.items():

@@ -6,12 +6,12 @@ upload: the files it may read come in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from batches.manifests import evidence, identifiers, keys, options, values
+from batches.manifests import evidence, guarding, identifiers, keys, options, values
 from batches.manifests.choices import NO_CHOICES, Choices
-from batches.manifests.jsonrows import JsonValue, Span
+from batches.manifests.jsonrows import JsonValue, Span, plain
 from batches.manifests.limits import Limits
 from batches.manifests.manifest import ManifestRow, fingerprint_of_digest
 from batches.manifests.problems import Code, Findings, Unfit, shown
@@ -20,6 +20,9 @@ from batches.manifests.rowdocuments import RowDocuments
 from batches.manifests.rowreport import RowReport
 from batches.manifests.source import Files
 from batches.manifests.templates import NoTemplates, Templates
+
+AsBefore = Callable[[dict[str, Any]], bool]
+"""Whether the columns of a row are those of a row that is known, its document left out."""
 
 _NOTHING: Mapping[str, Any] = {}
 """Shared by all rows that say nothing."""
@@ -44,7 +47,9 @@ class RowChecker:
         nest: Nest = as_given,
         templates: Templates | None = None,
         choices: Choices = NO_CHOICES,
+        is_as_before: AsBefore | None = None,
     ) -> None:
+        self._is_as_before = is_as_before
         self._findings = findings
         self._has_characters = has_characters
         self._nest = nest
@@ -73,6 +78,8 @@ class RowChecker:
             report.error(Code.WRONG_TYPE, None, message, _FIX_ROW)
             return None
         value = self._nest(columns)
+        if self._is_left(columns, value, report):
+            return None
         business_id = self._business_id(value, report)
         for key in dict.fromkeys(repeated_keys):
             message = f"The key {shown(key, 40)} stands twice in the row."
@@ -110,6 +117,20 @@ class RowChecker:
             size=span.size,
             _reader=self._reader,
         )
+
+    def _is_left(self, columns: dict[str, JsonValue], value: dict[str, JsonValue], report: RowReport) -> bool:
+        """Whether the row says nothing that could be checked: what it stands for is not there. Either it is as it was
+        before, or that is an error."""
+        corrects = self._is_as_before
+        stands_in = next((key for key, cell in columns.items() if evidence.is_stand_in(cell)), None)
+        is_incomplete = stands_in is not None or (corrects is not None and self._documents.lacks_file(value))
+        if is_incomplete and corrects is not None and corrects(plain(columns)):
+            return True
+        if stands_in is None or not (corrects or guarding.is_failed_list(columns)):
+            return False
+        message = f"The cell under {shown(stands_in, 40)} only says that a longer text stood there: it is no content."
+        report.error(Code.UNRESOLVED_PLACEHOLDER, keys.column(stands_in), message, _FIX_STAND_IN)
+        return True
 
     def finish(self) -> None:
         """Note what only shows once all rows were checked."""
@@ -195,4 +216,5 @@ def _both_ids(one: str, position: int, other: str, other_position: int) -> str:
     return f"The ids {shown(one)} (row {position}) and {shown(other)} (row {other_position})"
 
 
+_FIX_STAND_IN = "Put the text itself there, or leave the row out of the file."
 _FIX_ROW = 'Write each row as {"id": "A-1", "html": "a-1.html"}.'

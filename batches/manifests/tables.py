@@ -11,10 +11,10 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, Literal
 
-from batches.manifests import cellvalues, columns, delimited, keys
+from batches.manifests import cellvalues, columns, delimited, guarding, keys
 from batches.manifests.archive import Archive
 from batches.manifests.choices import Choices
 from batches.manifests.columns import Columns
@@ -64,8 +64,23 @@ class Table:
 
 
 def named(names: tuple[str, ...], cells: list[str]) -> dict[str, str]:
-    """A row's cells by column, as they are kept: without those that a list of failed rows added."""
-    return {name: cell for name, cell in zip(names, cells, strict=False) if name and not name.startswith(keys.REMARK)}
+    """A row's cells by column, as they are kept: of those that a list of failed rows added only the row's place."""
+    pairs = zip(names, cells, strict=False)
+    return {name: cell for name, cell in pairs if name and (name == guarding.ROW or not name.startswith(keys.REMARK))}
+
+
+def _freed(table: Table) -> Table:
+    """A list of failed rows with its cells as they were before we guarded them."""
+    if not guarding.is_failed_list(table.names):
+        return table
+    names = columns.cleaned(guarding.freed(name) for name in table.names)
+    return replace(table, names=names, rows=_freed_rows(table.rows))
+
+
+def _freed_rows(rows: Iterator[TableRow]) -> Iterator[TableRow]:
+    for row in rows:
+        row.cells = [guarding.freed(cell) for cell in row.cells]
+        yield row
 
 
 def of_text(text: Text, choices: Choices, limits: Limits) -> Table:
@@ -77,7 +92,7 @@ def of_text(text: Text, choices: Choices, limits: Limits) -> Table:
         raise _no_header(header.line if header else text.first_line)
     names = _names(header.cells, header.line)
     rows = _TextRows(names, dialect.delimiter)
-    return Table("csv", names, header.line, rows.of(records), dialect.delimiter, judge=rows.know)
+    return _freed(Table("csv", names, header.line, rows.of(records), dialect.delimiter, judge=rows.know))
 
 
 def of_workbook(archive: Archive, choices: Choices, limits: Limits, stack: ExitStack) -> Table:
@@ -91,7 +106,7 @@ def of_workbook(archive: Archive, choices: Choices, limits: Limits, stack: ExitS
         raise ManifestRefused(Code.EMPTY_FILE, message, "Put one row per document on it, or choose another sheet.")
     names = _names(header.cells, header.line)
     rows = (TableRow(row.line, row.cells, row.faults) for row in found if not _is_blank(row.cells) or row.faults)
-    return Table("xlsx", names, header.line, _without_header(rows, names), sheet=sheet, sheets=workbook.sheets)
+    return _freed(Table("xlsx", names, header.line, _without_header(rows, names), sheet=sheet, sheets=workbook.sheets))
 
 
 def spooled(

@@ -1,0 +1,242 @@
+"""Corrected rows of a batch, from an upload that names just those: what would become of each, and carrying it out.
+
+The upload is a draft with a target (`drafts.py`), read like any other with the columns and the template that the batch
+was made with. Mostly it is the batch's own list of failed rows, edited in a spreadsheet program: its guarded cells come
+back as they were, and a row of it whose document is not in the file counts as unchanged, if nothing else of it is
+changed. What may be replaced is decided in `replacing.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from batches import manifests, rights
+from batches.engine import estimates, replacing, templates
+from batches.engine.audit import By
+from batches.engine.errors import IntakeRefused
+from batches.engine.orders import Order
+from batches.engine.replacing import Replacement, ReplacementPlan
+from batches.manifests import Manifest, ManifestRow, ManifestSource, guarding
+from batches.manifests.choices import Choices
+from batches.manifests.keys import REMARK
+from batches.models import FAILED_STATES, Batch, BatchItem, Draft, Verb
+from batches.storage import ArtifactStore
+
+#: Rows of each outcome that the report names one by one.
+ROWS_NAMED = 1000
+MORE_THAN_SHOWN = "Since the check, something changed and more documents would be sent. Look at it again."
+NO_RIGHT = "Whoever uploaded it may no longer regenerate documents in this workspace."
+ALL_REFUSED = "Nothing of it is replaced while a row is refused. Correct those rows, or leave them out of the file."
+
+
+@dataclass
+class Correction:
+    """A corrections file as it was read: what would become of its rows, and how many of them are as they were."""
+
+    manifest: Manifest
+    plan: ReplacementPlan
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Rows that are refused here, with the reason, by business id."""
+    left_count: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return self.manifest.ok and self.plan.ok and not self.refused
+
+    def report(self) -> dict[str, Any]:
+        """JSON values: as the answer of a check, with the outcome of each row under `rows_by_outcome`."""
+        summary = self.plan.summary()
+        summary["unchanged"] += self.left_count
+        summary["refused"] += sum(1 for row in self.plan.rows if self._refusal(row) and not _is_refused(row))
+        report = self.manifest.report()
+        report["summary"] = summary | {"invalid": self.manifest.invalid_count}
+        renders = summary["renders"]
+        return report | {
+            "ok": self.ok and renders > 0,
+            "renders": renders,
+            "left_out": 0,
+            "notices": self._notices(),
+            "rows_by_outcome": self._rows(),
+            "estimate": estimates.of(self.plan.batch.account, renders).as_dict(),
+        }
+
+    def _refusal(self, row: replacing.ReplacedRow) -> str:
+        return self.refused.get(row.row.business_id, "")
+
+    def _rows(self) -> dict[str, list[dict[str, Any]]]:
+        found: dict[str, list[dict[str, Any]]] = {outcome.value: [] for outcome in Replacement}
+        for row in self.plan.rows:
+            refusal = self._refusal(row)
+            outcome = Replacement.REFUSED if refusal else row.outcome
+            if len(found[outcome.value]) < ROWS_NAMED:
+                words = refusal or row.words or row.to_confirm
+                facts = {"row": row.row.position, "line": row.row.line, "id": row.row.business_id, "words": words}
+                found[outcome.value].append(facts)
+        return found
+
+    def _notices(self) -> list[dict[str, Any]]:
+        by_words: dict[str, list[int]] = {}
+        for row in self.plan.needs_confirmation:
+            by_words.setdefault(row.to_confirm, []).append(row.row.position)
+        return [
+            {"kind": "to_confirm", "message": words, "needs_confirmation": True, "rows": rows, "count": len(rows)}
+            for words, rows in by_words.items()
+        ]
+
+
+def _is_refused(row: replacing.ReplacedRow) -> bool:
+    return row.outcome is Replacement.REFUSED
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def remembered_choices(batch: Batch) -> Choices:
+    """What the batch's own upload was read with, as far as it says something about another file."""
+    draft = Draft.objects.filter(batch=batch).only("choices").first()
+    made_with = Choices.from_dict(draft.choices if draft else {})
+    return Choices(
+        mapping=made_with.mapping,
+        template=made_with.template,
+        template_version=made_with.template_version,
+        are_provider_templates=made_with.are_provider_templates,
+    )
+
+
+@contextmanager
+def read(
+    source: ManifestSource,
+    batch: Batch,
+    *,
+    choices: Choices,
+    may_regenerate_final: bool,
+    now: datetime,
+    progress: Callable[[int], None],
+) -> Iterator[Correction]:
+    """The upload, read and planned, open until the end of the block. Raises `manifests.ManifestRefused`."""
+    known = _AsBefore(batch)
+    with manifests.read(
+        source,
+        choices=choices,
+        templates=templates.of(batch.workspace),
+        is_as_before=known.look,
+        progress=progress,
+    ) as manifest:
+        plan = replacing.plan_replacement(batch, manifest, now=now, may_regenerate_final=may_regenerate_final)
+        progress(manifest.row_count)
+        yield Correction(manifest, plan, _misplaced(batch, plan), known.count)
+
+
+class _AsBefore:
+    """Knows the failed rows of a batch as they were given, by digests; counts those that came back as they were."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._known: set[bytes] | None = None
+        self.count = 0
+
+    def look(self, columns: Mapping[str, Any]) -> bool:
+        if self._known is None:
+            failed = BatchItem.objects.filter(
+                batch=self._batch, cancelled_at=None, version__job__state__in=FAILED_STATES
+            )
+            rows = failed.order_by().values_list("original_row", flat=True)
+            self._known = {_digest(row) for row in rows.iterator(chunk_size=1000)}
+        is_known = _digest(columns) in self._known
+        self.count += is_known
+        return is_known
+
+
+def _digest(row: Mapping[str, Any]) -> bytes:
+    """Of a row's cells as a table would hold them: text, without what is empty, line ends alike."""
+    cells = sorted((name, _cell(value)) for name, value in row.items() if not name.startswith(REMARK))
+    told = [(name, cell) for name, cell in cells if cell]
+    return hashlib.sha256(json.dumps(told).encode()).digest()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict | list | bool):
+        return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    text = str(value)
+    if text[:1] + text[-1:] in ("{}", "[]"):
+        try:
+            return json.dumps(json.loads(text), ensure_ascii=False, sort_keys=True)
+        except (ValueError, RecursionError):
+            pass
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _misplaced(batch: Batch, plan: ReplacementPlan) -> dict[str, str]:
+    """Rows whose id is not the one that stood in their place: a spreadsheet program has changed it."""
+    places = {row.row.business_id: place for row in plan.rows if (place := _place(row.row)) is not None}
+    found: dict[str, str] = {}
+    ids = sorted(places.items())
+    for start in range(0, len(ids), ROWS_NAMED):
+        part = dict(ids[start : start + ROWS_NAMED])
+        items = BatchItem.objects.filter(batch=batch, position__in=part.values())
+        there = dict(items.values_list("position", "document__business_id"))
+        for business_id, place in part.items():
+            before = there.get(place)
+            if before is not None and before != business_id:
+                found[business_id] = (
+                    f"Row {place:,} of the batch has the id “{before}”. A spreadsheet program may have changed it: "
+                    "cells with ids have to be text."
+                )
+    return found
+
+
+def _place(row: ManifestRow) -> int | None:
+    """Where the row stood in its batch, as the list of failed rows says; None where it does not."""
+    cell = str(row.original.get(guarding.ROW, ""))
+    return int(cell) if cell.isascii() and cell.isdigit() and len(cell) <= 9 else None
+
+
+# --- the draft's turns ----------------------------------------------------------------------------------------------
+
+
+def rights_of(draft: Draft) -> frozenset[str]:
+    return rights.rights(draft.created_by, draft.workspace)
+
+
+@contextmanager
+def of_draft(
+    draft: Draft, source: ManifestSource, *, now: datetime, progress: Callable[[int], None]
+) -> Iterator[Correction]:
+    """As `read`, of a draft with a target."""
+    assert draft.target is not None
+    with read(
+        source,
+        draft.target,
+        choices=Choices.from_dict(draft.choices),
+        may_regenerate_final=rights.REGENERATE_FINAL in rights_of(draft),
+        now=now,
+        progress=progress,
+    ) as correction:
+        yield correction
+
+
+def carry_out(correction: Correction, draft: Draft, *, store: ArtifactStore, now: datetime) -> dict[str, int]:
+    """Replace the rows, once for a draft; what it came to. Raises `IntakeRefused` with nothing changed."""
+    if Verb.REGENERATE not in rights_of(draft):
+        raise IntakeRefused(NO_RIGHT)
+    if correction.manifest.errors or correction.refused or not correction.plan.ok:
+        raise IntakeRefused(ALL_REFUSED)
+    if correction.plan.count(Replacement.CORRECTED) > (draft.renders_shown or 0):
+        raise IntakeRefused(MORE_THAN_SHOWN)
+    order = Order(
+        By(draft.created_by, draft.created_by.get_username(), draft.from_where),
+        reason=draft.reason,
+        is_confirmed=draft.is_confirmed,
+        may_regenerate_final=rights.REGENERATE_FINAL in rights_of(draft),
+    )
+    return replacing.replace_rows(
+        correction.plan, correction.manifest, key=draft.public_id, order=order, store=store, now=now
+    )
