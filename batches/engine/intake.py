@@ -217,5 +217,5 @@ def _kept_report(checked: Check) -> dict[str, Any]:
     kept = {name: report[name] for name in ("summary", "warnings", "notices", "encoding", "format", "container")}
     if checked.left_out_count:
         kept |= {"left_out": checked.left_out_count, "errors": report["errors"]}
-    columns = list(dict.fromkeys(name for planned in checked.rows for name in planned.row.original))
+    columns = list(checked.manifest.columns)
     return kept | {"columns": columns[:COLUMNS_MOST], "columns_are_all": len(columns) <= COLUMNS_MOST}

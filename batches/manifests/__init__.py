@@ -21,7 +21,7 @@ from batches.manifests.planning import (
     PlannedRow,
     plan,
 )
-from batches.manifests.problems import Code, ManifestRefused, Place, Problem
+from batches.manifests.problems import Code, LeftOut, ManifestRefused, Place, Problem
 from batches.manifests.reading import read
 from batches.manifests.source import ManifestSource, from_path, from_text, from_upload
 
@@ -33,6 +33,7 @@ __all__ = [
     "Code",
     "ExistingDocument",
     "ExistingVersion",
+    "LeftOut",
     "Limits",
     "Look",
     "Manifest",

@@ -6,11 +6,13 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from batches.manifests import charsets, sniffing
+from batches.manifests import charsets, references, sniffing
 from batches.manifests.limits import Limits
 from batches.manifests.problems import Code, Unfit, megabytes, shown
+from batches.manifests.references import References
 
 _PLACEHOLDER = re.compile(r"\{\{\{?\s{0,9}[#/&>^]?\s{0,9}[A-Za-z_@][\w.@\-\[\]\s|:\"'()=]{0,200}?\}\}")
+_NO_REFERENCES = References()
 _BLANK = re.compile(r"[\s\u200b\u200c\u200d\u2060\ufeff]*")
 
 
@@ -25,6 +27,8 @@ class Content:
     charset: str
     placeholder: str | None
     """The first `{{ name }}` left in the text."""
+    references: References = References()  # noqa: RUF009 # frozen
+    """What it would load from elsewhere and cannot."""
 
 
 def checked_file(raw: bytes, limits: Limits) -> tuple[Content, str]:
@@ -38,15 +42,16 @@ def checked_file(raw: bytes, limits: Limits) -> tuple[Content, str]:
         fix = "Save it as UTF-8." if found.startswith("UTF-16") else "Name an HTML file here."
         raise Unfit(Code.NOT_HTML, f"looks like {found}, not HTML.", fix)
     decoded = charsets.decoded(raw)
-    return _checked(decoded.text, raw, decoded.charset, limits), decoded.text
+    return _checked(decoded.text, raw, decoded.charset, limits, "html"), decoded.text
 
 
-def checked_text(given: str, limits: Limits) -> tuple[Content, str]:
-    """Check a document that stands in the row itself; returns the facts and the text. Raises Unfit.
+def checked_text(given: str, limits: Limits, kind: str = "html") -> tuple[Content, str]:
+    """Check a document that stands in the row itself, of this `SourceKind`; returns the facts and the text. Raises
+    Unfit.
 
     A byte-order mark at its start is dropped, as it is from a file.
     """
-    text = given.removeprefix("\ufeff")
+    text = without_mark(given)
     try:
         raw = text.encode()
     except UnicodeEncodeError as error:
@@ -56,7 +61,12 @@ def checked_text(given: str, limits: Limits) -> tuple[Content, str]:
     found = sniffing.looks_like(raw[: sniffing.HEAD_BYTES])
     if found is not None:
         raise Unfit(Code.NOT_HTML, f"looks like {found}.", "Put the document's text here.")
-    return _checked(text, raw, "utf-8", limits), text
+    return _checked(text, raw, "utf-8", limits, kind), text
+
+
+def without_mark(given: str) -> str:
+    """A document as it is sent: without the byte-order mark at its start."""
+    return given.removeprefix("\ufeff")
 
 
 def checked_data(text: str, limits: Limits) -> Content:
@@ -74,7 +84,7 @@ def check_size(size: int, limits: Limits) -> None:
         raise Unfit(Code.FILE_TOO_LARGE, message, "Make the document smaller; pictures are mostly what is large.")
 
 
-def _checked(text: str, raw: bytes, charset: str, limits: Limits) -> Content:
+def _checked(text: str, raw: bytes, charset: str, limits: Limits, kind: str) -> Content:
     if _BLANK.fullmatch(text):
         raise Unfit(Code.EMPTY_HTML, "is empty.", "Put the document in, or remove the row.")
     if "\0" in text:
@@ -90,4 +100,5 @@ def _checked(text: str, raw: bytes, charset: str, limits: Limits) -> Content:
         text_sha256=hashlib.sha256(sent).hexdigest(),
         charset=charset,
         placeholder=shown(placeholder[0], 60) if placeholder else None,
+        references=_NO_REFERENCES if kind == "url" else references.of_document(sent, is_markdown=kind == "markdown"),
     )

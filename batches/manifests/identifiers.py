@@ -39,6 +39,12 @@ def normalised(value: JsonValue) -> str:
     return _checked_length(text)
 
 
+def is_trimmed(value: JsonValue) -> bool:
+    """Whether `normalised` takes something off the ends of `value`."""
+    ends = (value[:1], value[-1:]) if isinstance(value, str) else ()
+    return any(end.isspace() or end in _INVISIBLE for end in ends if end)
+
+
 def visible_key(business_id: str) -> str:
     """Equal for ids that differ in invisible characters only."""
     if business_id.isascii():
@@ -54,6 +60,8 @@ def has_invisible(business_id: str) -> bool:
 
 def look_alike_key(business_id: str) -> str:
     """Equal for ids that file systems or eyes take for the same (case, width, invisible characters)."""
+    if business_id.isascii():
+        return business_id.lower()
     return visible_key(unicodedata.normalize("NFKC", business_id).casefold())
 
 
@@ -74,6 +82,8 @@ def _trimmed(value: str) -> str:
 
 
 def _check_characters(text: str) -> None:
+    if text.isascii() and text.isprintable():
+        return
     for character in text:
         category = unicodedata.category(character)
         if category == "Cs":

@@ -19,8 +19,8 @@ from batches.manifests.problems import Code, ManifestRefused
 _CHUNK_BYTES = 1 << 20
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _STRUCTURE = re.compile(rb'["{}\[\]]')
-_STRING_REST = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\]]', re.DOTALL)
+_STRING_REST = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{}\[\]]', re.DOTALL)
 _BARE_WORD = re.compile(rb"[^\s,\]\[{}\"]*")
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 _LONGEST_NUMBER = 400  # digits; Python's int() refuses beyond 4,300, and no honest value has more
@@ -146,6 +146,8 @@ def first_mark(file: IO[bytes], start: int) -> tuple[int, int]:
 
 def check_depth(raw: bytes, max_depth: int) -> None:
     """Raise TooDeep if brackets outside strings nest deeper than `max_depth`."""
+    if raw.count(b"{") + raw.count(b"[") <= max_depth:
+        return  # as good as every row: there are not even so many
     depth = 0
     for token in _TOKEN.finditer(raw):
         mark = token[0]

@@ -19,6 +19,8 @@ INLINE_SOURCES = frozenset({"html", "html_content", "markdown"})
 KNOWN = frozenset({"id", "filename", "options", "meta", *SOURCES})
 NO_DATA = KNOWN | {TEMPLATE, "template_version", "data"}
 """Keys that a template is not filled from as they stand; every other one of its row is."""
+MAY_BE_EMPTY = frozenset({"filename", "options", "meta", TEMPLATE, "template_version", "language", "group"})
+"""A column of these that holds nothing in any row is no sign that something was lost."""
 REMARK = "_"
 """Begins the columns that a list of failed rows adds (`_error`): they come back with the row and mean nothing."""
 _UNUSED = frozenset({"version", "data", "template_version", "language", "group"})

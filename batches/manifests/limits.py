@@ -14,8 +14,8 @@ class Limits:
     """
 
     max_rows: int = 100_000
-    max_manifest_bytes: int = 256_000_000
-    """The manifest itself, wherever it stands."""
+    max_manifest_bytes: int = 1_000_000_000
+    """The manifest itself, wherever it stands: 100,000 rows that hold their documents of some 8 kB."""
     max_row_bytes: int = 64_000_000
     """One row of a manifest as JSON; bounds what is parsed at once."""
     max_upload_bytes: int = 2_000_000_000
@@ -35,3 +35,6 @@ class Limits:
     """Nesting of the JSON: list, row, options, margin is 4."""
     max_places: int = 1_000
     """Rows described one by one per kind of problem; further ones are counted and listed by number."""
+    blocks_private: bool = False
+    """Whether a reference to a private address or a local file is an error of its row: for a provider that renders
+    inside our network, where such an address may be reached. Else it is a warning."""

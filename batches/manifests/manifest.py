@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Literal, Self
 
 from batches.manifests.limits import Limits
-from batches.manifests.problems import Problem
+from batches.manifests.problems import LeftOut, Problem
 
 if TYPE_CHECKING:
     from batches.manifests.planning import Plan
@@ -120,7 +120,7 @@ class Manifest:
     sheet: str
     """Name of the workbook's sheet that was read, else ""."""
     columns: tuple[str, ...]
-    """Of a table, as its header names them, in order; empty for JSON."""
+    """Of a table, as its header names them, in order. Of JSON, the keys of its rows, `damage.MOST_COLUMNS` at most."""
     mapping: Mapping[str, str]
     """What each column became (`batches.manifests.columns`), "" for nothing."""
     sha256: str
@@ -134,10 +134,13 @@ class Manifest:
     """The valid rows, in manifest order."""
     errors: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
+    invalid_rows: tuple[LeftOut, ...]
+    """The rows that are not among `rows`, in manifest order, each with the first thing that is wrong with it."""
     limits: Limits
     upload: IO[bytes] = field(repr=False, compare=False)
     """What was handed over, byte for byte and seekable: the ZIP, else the manifest itself."""
     _resources: ExitStack = field(repr=False, compare=False)
+    _reader: RowReader = field(repr=False, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -171,6 +174,15 @@ class Manifest:
         if plan is not None:
             answer |= {"renders": plan.render_count, "notices": plan.notices()}
         return answer
+
+    def left_out(self, plan: Plan | None = None) -> tuple[LeftOut, ...]:
+        """The rows that are not taken where the good ones are: invalid ones, and those that `plan` refuses."""
+        refused = plan.left_out if plan is not None else ()
+        return tuple(sorted((*self.invalid_rows, *refused), key=lambda each: each.position))
+
+    def original_of(self, left_out: LeftOut) -> Mapping[str, Any]:
+        """A row that was left out as it was given (evidence), read again; empty where there is nothing to be read."""
+        return {} if left_out.start is None else self._reader.original_at(left_out.start, left_out.size)
 
     def close(self) -> None:
         """Release what was opened for reading; a file object handed to `from_upload` stays open."""

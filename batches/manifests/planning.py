@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from batches.manifests.manifest import Manifest, ManifestRow
-from batches.manifests.problems import Code, Findings, Place, Problem, shown
+from batches.manifests.problems import Code, Findings, LeftOut, Place, Problem, shown
 
 IN_PROGRESS_STATES = frozenset({"pending", "submitting", "accepted", "rendered"})
 FAILED_STATES = frozenset({"failed", "unknown", "deadline_exceeded", "expired"})
@@ -113,6 +113,8 @@ class Plan:
     on_conflict: OnConflict
     errors: tuple[Problem, ...]
     """`id_content_conflict` or `document_final`, for the REFUSED rows; empty when there are none."""
+    left_out: tuple[LeftOut, ...] = ()
+    """The REFUSED rows, each with its sentence."""
 
     @property
     def ok(self) -> bool:
@@ -177,7 +179,7 @@ def plan(
         if decided.action is Action.REFUSED:
             _record_conflict(findings, decided, is_final=document is not None and document.is_final)
         planned.append(decided)
-    return Plan(tuple(planned), on_conflict, findings.errors())
+    return Plan(tuple(planned), on_conflict, findings.errors(), findings.left_out())
 
 
 def _planned_against(
@@ -249,7 +251,7 @@ def _record_conflict(findings: Findings, planned: PlannedRow, *, is_final: bool)
         )
         fix = "Leave the row out, have the mark taken off first, or regenerate the document on its page."
         place = Place(row.position, row.line, row.character, row.business_id, message, fix)
-        findings.row_error(Code.DOCUMENT_FINAL, "id", place)
+        findings.row_error(Code.DOCUMENT_FINAL, "id", place, start=row.start, size=row.size)
         return
     message = (
         f"The id {shown(row.business_id)} already stands for another document "
@@ -260,4 +262,4 @@ def _record_conflict(findings: Findings, planned: PlannedRow, *, is_final: bool)
         "(--on-conflict new-version) to render it as the next version."
     )
     place = Place(row.position, row.line, row.character, row.business_id, message, fix)
-    findings.row_error(Code.ID_CONTENT_CONFLICT, "id", place)
+    findings.row_error(Code.ID_CONTENT_CONFLICT, "id", place, start=row.start, size=row.size)

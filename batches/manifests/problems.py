@@ -6,8 +6,9 @@ Owns the words and the shape of the validation answer. Never reads a file and ne
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -104,7 +105,8 @@ class Problem:
     fix: str
     count: int
     rows: tuple[int, ...]
-    """0-based positions of all rows concerned, ascending; empty for a problem of the upload."""
+    """0-based positions of all rows concerned, ascending; empty for a problem of the upload. Bounded: where an upload
+    has millions of problems, the later ones are counted only."""
     places: tuple[Place, ...]
     """The first `Limits.max_places` of them with line and own sentences; `message` and `fix` are the first's."""
     files: tuple[str, ...] = ()
@@ -124,6 +126,37 @@ class Problem:
         if self.files:
             answer["files"] = list(self.files)
         return answer
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A row that is not taken, and the first thing that is wrong with it."""
+
+    position: int
+    line: int | None
+    business_id: str | None
+    code: Code
+    column: str | None
+    message: str
+    fix: str
+    others: int = 0
+    """How many more errors the row has."""
+    start: int | None = None
+    """Byte at which the row starts in what its reader reads, where that is known."""
+    size: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """One entry of a batch's list of rows that were left out, JSON values."""
+        return {
+            "row": self.position,
+            "line": self.line,
+            "id": self.business_id,
+            "code": self.code.value,
+            "column": self.column,
+            "message": self.message,
+            "fix": self.fix,
+            "others": self.others,
+        }
 
 
 class Unfit(Exception):
@@ -182,6 +215,9 @@ class ManifestRefused(Exception):
 
 
 _MOST_GROUPS = 200
+#: Positions that the groups list together; beyond, rows are only counted. A hundred thousand rows may each have
+#: a hundred odd keys.
+_MOST_LISTED = 3_000_000
 
 
 @dataclass(slots=True)
@@ -191,7 +227,8 @@ class _Group:
     fix: str
     message: str = ""
     count: int = 0
-    rows: set[int] = field(default_factory=set)
+    rows: array[int] = field(default_factory=lambda: array("I"))
+    """Mostly ascending; a row may stand there twice."""
     places: list[Place] = field(default_factory=list)
     files: tuple[str, ...] = ()
 
@@ -203,7 +240,7 @@ class _Group:
             message,
             self.fix,
             self.count,
-            tuple(sorted(self.rows)),
+            tuple(sorted(set(self.rows))),
             tuple(self.places),
             self.files,
         )
@@ -216,17 +253,51 @@ class Findings:
         self._max_places = max_places
         self._errors: dict[tuple[Code, str | None], _Group] = {}
         self._warnings: dict[tuple[Code, str | None], _Group] = {}
-        self.invalid_rows: set[int] = set()
-        """Positions of the rows that have at least one error."""
+        self._listed = 0
+        self._left_out: dict[int, LeftOut] = {}
 
-    def row_error(self, code: Code, column: str | None, place: Place, *, related: Iterable[int] = ()) -> None:
-        """Record an error of one row; `related` are positions of other rows that share the blame."""
-        concerned = {place.position, *related}
-        self.invalid_rows |= concerned
-        self._add(self._errors, code, column, place, concerned)
+    @property
+    def invalid_rows(self) -> Set[int]:
+        """Positions of the rows that have at least one error."""
+        return self._left_out.keys()
+
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """The rows that have at least one error, each with the first of it."""
+        return tuple(self._left_out[position] for position in sorted(self._left_out))
+
+    def row_error(
+        self,
+        code: Code,
+        column: str | None,
+        place: Place,
+        *,
+        related: Iterable[int] = (),
+        start: int | None = None,
+        size: int = 0,
+    ) -> None:
+        """Record an error of one row; `related` are positions of other rows that share the blame. `start` and `size`
+        say where its reader finds the row again."""
+        known = self._left_out.get(place.position)
+        if known is None:
+            blamed = LeftOut(
+                place.position, place.line, place.business_id, code, column, place.message, place.fix, 0, start, size
+            )
+        else:
+            blamed = replace(known, others=known.others + 1)
+        self._left_out[place.position] = blamed
+        for position in related:
+            if position not in self._left_out:
+                self._left_out[position] = LeftOut(position, None, None, code, column, place.message, place.fix)
+        self._add(self._errors, code, column, place, related)
+
+    def locate(self, position: int, line: int, business_id: str, start: int, size: int) -> None:
+        """Say where a row stands that was found good before another row blamed it."""
+        known = self._left_out.get(position)
+        if known is not None and known.line is None:
+            self._left_out[position] = replace(known, line=line, business_id=business_id, start=start, size=size)
 
     def row_warning(self, code: Code, column: str | None, place: Place, *, related: Iterable[int] = ()) -> None:
-        self._add(self._warnings, code, column, place, {place.position, *related})
+        self._add(self._warnings, code, column, place, related)
 
     def upload_error(self, code: Code, message: str, fix: str, files: Iterable[str] = ()) -> None:
         """Record an error that belongs to no row."""
@@ -250,13 +321,16 @@ class Findings:
         code: Code,
         column: str | None,
         place: Place,
-        concerned: set[int],
+        related: Iterable[int],
     ) -> None:
         if len(groups) >= _MOST_GROUPS and (code, column) not in groups:
             column = None  # every row has a key of its own making: one group for them all
         group = groups.setdefault((code, column), _Group(code, column, place.fix, place.message))
         group.count += 1
-        group.rows |= concerned
+        if self._listed < _MOST_LISTED:
+            before = len(group.rows)
+            group.rows.extend((*related, place.position))
+            self._listed += len(group.rows) - before
         if len(group.places) < self._max_places:
             group.places.append(place)
 

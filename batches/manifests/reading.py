@@ -74,7 +74,7 @@ def read(
         else:
             rows = _rows_of_json(content, checker, limits)
         row_count, valid = _counted(rows, progress)
-        checker.finish()
+        row_columns = checker.finish(valid, row_count)
         _judge_files(opened, checker, findings)
         same_file = opened.upload is opened.stream
         return Manifest(
@@ -84,18 +84,20 @@ def read(
             encoding=content.encoding,
             delimiter=content.table.delimiter if content.table else "",
             sheet=content.table.sheet if content.table else "",
-            columns=tuple(filter(None, content.table.names)) if content.table else (),
+            columns=tuple(filter(None, content.table.names)) if content.table else row_columns,
             mapping=known.mapping if known else {},
             sha256=content.sha256,
             upload_sha256=content.sha256 if same_file else recognising.sha256_of(opened.upload),
             row_count=row_count,
             invalid_count=len(findings.invalid_rows),
             rows=tuple(row for row in valid if row.position not in findings.invalid_rows),
+            invalid_rows=findings.left_out(),
             errors=findings.errors(),
             warnings=findings.warnings(),
             limits=limits,
             upload=opened.upload,
             _resources=stack.pop_all(),
+            _reader=checker.reader,
         )
 
 

@@ -6,11 +6,12 @@ read again is compared with what was checked.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
-from batches.manifests import contents, evidence, keys, rowtemplates, values
+from batches.manifests import charsets, contents, evidence, keys, rowtemplates, values
 from batches.manifests.choices import NO_CHOICES, Choices
 from batches.manifests.jsonrows import JsonValue, parse
 from batches.manifests.limits import Limits
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from batches.manifests.manifest import ManifestRow
 
 #: Bytes of rows that are kept parsed: a row's text, data and evidence are asked for one after the other.
-_KEPT_BYTES = 8_000_000
+_KEPT_BYTES = 20_000_000
+#: What a row takes beside its bytes once it is parsed.
+_ROW_BYTES = 1_000
 
 Nest = Callable[[dict[str, JsonValue]], dict[str, JsonValue]]
 """Makes a row of what stands under the columns of a table. The same columns always make the same row."""
@@ -53,16 +56,26 @@ class RowReader:
         if row.path is not None:
             return self._file(row.path, row.content_sha256)
         try:
-            content, text = self._text(row)
-        except Unfit as error:
+            text = self._text(row)
+            raw = text.encode()
+        except (Unfit, UnicodeEncodeError) as error:
             raise _changed("The manifest") from error
-        if content.raw_sha256 != row.content_sha256:
+        if hashlib.sha256(raw).hexdigest() != row.content_sha256:
             raise _changed("The manifest")
-        return text.encode(), text
+        return raw, text
 
     def original(self, row: ManifestRow) -> dict[str, Any]:
         """The row's evidence. Raises ManifestRefused (`changed_while_reading`)."""
         return evidence.of_row(self._columns(row.start, row.size))
+
+    def original_at(self, start: int, size: int) -> dict[str, Any]:
+        """The evidence of a row that was refused; empty where it cannot be read as a row."""
+        if size > self.limits.max_row_bytes:
+            return {}
+        try:
+            return evidence.of_row(self._columns(start, size))
+        except ManifestRefused:
+            return {}
 
     def data(self, row: ManifestRow) -> dict[str, Any]:
         """What the row's template is filled from. Raises ManifestRefused (`changed_while_reading`)."""
@@ -71,17 +84,16 @@ class RowReader:
         except Unfit as error:
             raise _changed("The manifest") from error
 
-    def _text(self, row: ManifestRow) -> tuple[contents.Content, str]:
+    def _text(self, row: ManifestRow) -> str:
         given = self._row(row)
         if row.template_key is not None:
-            filled = self.templates[row.template_key].fill(rowtemplates.data_of(given, row.business_id))
-            return contents.checked_text(filled, self.limits)
+            template = self.templates[row.template_key]
+            return contents.without_mark(template.fill(rowtemplates.data_of(given, row.business_id)))
         if row.kind == "template":
-            text = rowtemplates.for_provider(given, row.business_id, self.choices)
-            return contents.checked_data(text, self.limits), text
+            return rowtemplates.for_provider(given, row.business_id, self.choices)
         value = next((given[key] for key in keys.SOURCES if given.get(key) is not None), None)
         text = value if isinstance(value, str) else ""
-        return contents.checked_text(values.url(text) if row.kind == "url" else text, self.limits)
+        return values.url(text) if row.kind == "url" else contents.without_mark(text)
 
     def _row(self, row: ManifestRow) -> dict[str, JsonValue]:
         return self.nest(self._columns(row.start, row.size))
@@ -101,20 +113,20 @@ class RowReader:
         return columns
 
     def _keep(self, start: int, size: int, columns: dict[str, JsonValue]) -> None:
-        self._kept_bytes += size - self._kept.pop(start, (0, columns))[0]
+        before = self._kept.pop(start, None)
+        self._kept_bytes += size - before[0] if before else size + _ROW_BYTES
         self._kept[start] = (size, columns)
         while self._kept_bytes > _KEPT_BYTES and len(self._kept) > 1:
-            self._kept_bytes -= self._kept.pop(next(iter(self._kept)))[0]
+            self._kept_bytes -= self._kept.pop(next(iter(self._kept)))[0] + _ROW_BYTES
 
     def _file(self, name: str, raw_sha256: str) -> tuple[bytes, str]:
         try:
             raw = self.files.read(name)
-            content, text = contents.checked_file(raw, self.limits)
+            if hashlib.sha256(raw).hexdigest() == raw_sha256:
+                return raw, charsets.decoded(raw).text
         except Unfit as error:
             raise _changed(f"The file {shown(name)}") from error
-        if content.raw_sha256 != raw_sha256:
-            raise _changed(f"The file {shown(name)}")
-        return raw, text
+        raise _changed(f"The file {shown(name)}")
 
 
 def _changed(what: str) -> ManifestRefused:

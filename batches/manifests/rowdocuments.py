@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from batches.manifests import contents, keys, rowtemplates, values
+from batches.manifests import contents, damage, keys, references, rowtemplates, values
 from batches.manifests.choices import Choices
 from batches.manifests.contents import Content
 from batches.manifests.jsonrows import JsonValue
 from batches.manifests.limits import Limits
 from batches.manifests.manifest import SourceKind
 from batches.manifests.problems import Code, Findings, Unfit, shown
+from batches.manifests.references import Reference, ReferenceKind
 from batches.manifests.rowreport import RowReport
 from batches.manifests.source import Files
 from batches.manifests.templates import MissingField, RowTemplate, Templates
@@ -43,6 +44,8 @@ class RowDocuments:
     limits: Limits
     templates: Templates
     choices: Choices
+    is_table: bool
+    """Whether rows are made of the cells of a table."""
     used_files: set[str] = field(default_factory=set)
     """Names of all files that some row named."""
     templates_by_key: dict[int, RowTemplate] = field(default_factory=dict)
@@ -100,19 +103,22 @@ class RowDocuments:
         except Unfit as reason:
             report.unfit(key, reason)
             return None
-        return self._checked(
-            key, "markdown" if key == "markdown" else "html", value, report.named(f"The {key}"), report
-        )
+        found = damage.of_document(value)
+        if found is not None:
+            report.error(Code.SPREADSHEET_DAMAGE, key, f"{report.named(f'The {key}')} {found.message}", found.fix)
+            return None
+        kind: SourceKind = "markdown" if key == "markdown" else "html"
+        return self._checked(key, kind, value, report.named(f"The {key}"), report)
 
     def _checked(
         self, column: str, kind: SourceKind, text: str, subject: str, report: RowReport, template_key: int | None = None
     ) -> RowDocument | None:
         try:
-            content, _ = contents.checked_text(text, self.limits)
+            content, _ = contents.checked_text(text, self.limits, kind)
         except Unfit as reason:
             report.unfit(column, reason, subject)
             return None
-        _warn(column, content, report)
+        self._judge(column, content, report)
         return RowDocument(kind, content, None, template_key)
 
     def _file(self, path: str, report: RowReport) -> RowDocument | None:
@@ -129,7 +135,7 @@ class RowDocuments:
         if isinstance(facts, Unfit):
             report.unfit("html", facts, report.named(f"The file {shown(name)}"))
             return None
-        _warn("html", facts, report)
+        self._judge("html", facts, report)
         return RowDocument("html", facts, name)
 
     def _file_facts(self, name: str) -> Content | Unfit:
@@ -143,11 +149,35 @@ class RowDocuments:
 
     def _url(self, value: str, report: RowReport) -> RowDocument | None:
         try:
-            content, _ = contents.checked_text(values.url(value), self.limits)
+            content, _ = contents.checked_text(values.url(value), self.limits, "url")
         except Unfit as reason:
             report.unfit("url", reason)
             return None
         return RowDocument("url", content)
+
+    def _judge(self, column: str, content: Content, report: RowReport) -> None:
+        """Note what is odd about a document that could be sent."""
+        if content.placeholder:
+            message = f"The document still holds the placeholder {content.placeholder}."
+            fix = "Fill it in, unless it is meant to be printed so."
+            report.warning(Code.UNRESOLVED_PLACEHOLDER, column, message, fix)
+        is_blocked = self.limits.blocks_private
+        for reference in content.references.found:
+            code, message, fix = _about(reference)
+            is_open = reference.kind is ReferenceKind.NOT_SENT or not is_blocked
+            (report.warning if is_open else report.error)(code, column, message, fix)
+        if content.references.is_cut and is_blocked:
+            message = f"The document refers to more than {references.MOST:,} other files; only so many are looked at."
+            report.error(Code.REMOTE_ASSET, column, message, "Put its pictures and style sheets inside it.")
+
+    def _judge_data(self, data: Mapping[str, Any], report: RowReport) -> None:
+        """Note values that a spreadsheet damaged, before they are printed."""
+        for path, value in damage.leaves(data):
+            found = damage.of_datum(path, value, is_cell=self.is_table) if path != "id" else None
+            if found is not None:
+                message = f"{report.named(f'The value {shown(str(value), 40)}')} {found.message}"
+                tell = report.error if found.is_lost else report.warning
+                tell(Code.SPREADSHEET_DAMAGE, keys.column(path), message, found.fix)
 
     def _of_template(self, row: dict[str, JsonValue], report: RowReport) -> RowDocument | None:
         try:
@@ -173,6 +203,7 @@ class RowDocuments:
             return None
         for path in rowtemplates.unused(data, template.fields):
             self._unused[template.key, path] = self._unused.get((template.key, path), 0) + 1
+        self._judge_data(data, report)
         text = _filled(template, data, report)
         if text is None:
             return None
@@ -202,7 +233,21 @@ class RowDocuments:
         except Unfit as reason:
             report.unfit("data", reason, report.named("The data"))
             return None
+        self._judge_data(rowtemplates.data_of(row, report.business_id or ""), report)
         return RowDocument("template", content)
+
+
+def _about(reference: Reference) -> tuple[Code, str, str]:
+    """Code, sentence and fix for a reference that will fail, or must not be followed."""
+    value = shown(reference.value, 100)
+    if reference.kind is ReferenceKind.NOT_SENT:
+        message = f"The document refers to {value}, and only its own text is sent: that will be missing."
+        return Code.LOCAL_ASSET, message, "Put pictures, fonts and style sheets inside it (data: addresses, <style>)."
+    if reference.kind is ReferenceKind.LOCAL_FILE:
+        message = f"The document refers to {value}, a file on somebody's computer: it will be missing."
+        return Code.LOCAL_ASSET, message, "Put the file inside the document (a data: address)."
+    message = f"The document refers to {value}, an address inside a private network."
+    return Code.REMOTE_ASSET, message, "Put what stands there inside the document, or give a public address."
 
 
 def _filled(template: RowTemplate, data: Mapping[str, Any], report: RowReport) -> str | None:
@@ -225,9 +270,3 @@ def _filled(template: RowTemplate, data: Mapping[str, Any], report: RowReport) -
         else:
             return None if told else text
     return None
-
-
-def _warn(column: str, content: Content, report: RowReport) -> None:
-    if content.placeholder:
-        message = f"The document still holds the placeholder {content.placeholder}."
-        report.warning(Code.UNRESOLVED_PLACEHOLDER, column, message, "Fill it in, unless it is meant to be printed so.")

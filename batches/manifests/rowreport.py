@@ -22,7 +22,9 @@ class RowReport:
 
     def error(self, code: Code, column: str | None, message: str, fix: str, *others: int) -> None:
         self.failed = True
-        self.findings.row_error(code, column, self._place(message, fix), related=others)
+        place = self._place(message, fix)
+        start, size = self.span.start, self.span.size
+        self.findings.row_error(code, column, place, related=others, start=start, size=size)
 
     def warning(self, code: Code, column: str | None, message: str, fix: str, *others: int) -> None:
         self.findings.row_warning(code, column, self._place(message, fix), related=others)

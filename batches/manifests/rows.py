@@ -6,15 +6,15 @@ upload: the files it may read come in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
-from batches.manifests import evidence, guarding, identifiers, keys, options, values
+from batches.manifests import damage, evidence, guarding, identifiers, keys, options, values
 from batches.manifests.choices import NO_CHOICES, Choices
 from batches.manifests.jsonrows import JsonValue, Span, plain
 from batches.manifests.limits import Limits
 from batches.manifests.manifest import ManifestRow, fingerprint_of_digest
-from batches.manifests.problems import Code, Findings, Unfit, shown
+from batches.manifests.problems import Code, Findings, Place, Unfit, shown
 from batches.manifests.rereading import Nest, RowReader, as_given
 from batches.manifests.rowdocuments import RowDocuments
 from batches.manifests.rowreport import RowReport
@@ -32,7 +32,8 @@ class RowChecker:
     """Checks rows one after another and remembers what two rows may not share.
 
     `manifest` is where rows are read again, each a JSON object at its span. `nest` makes a row of such an object's
-    columns, where it is not one already. `has_characters`: a place is line and character (a JSON list), not the line
+    columns, where it is not one already: a table, in which whoever cut it into rows has looked for damaged cells.
+    `has_characters`: a place is line and character (a JSON list), not the line
     alone (JSONL).
     """
 
@@ -53,12 +54,19 @@ class RowChecker:
         self._findings = findings
         self._has_characters = has_characters
         self._nest = nest
+        self._is_table = nest is not as_given
         self._choices = choices
-        self._documents = RowDocuments(files, limits, templates or NoTemplates(), choices)
+        self._documents = RowDocuments(files, limits, templates or NoTemplates(), choices, self._is_table)
         self._reader = RowReader(files, manifest, limits, nest, choices, self._documents.templates_by_key)
+        self._watch = damage.ColumnWatch()
         self._ids: dict[str, tuple[str, int]] = {}
         self._look_alikes: dict[str, tuple[str, int]] = {}
         self._filenames: dict[str, int] = {}
+
+    @property
+    def reader(self) -> RowReader:
+        """The way back to all of its rows."""
+        return self._reader
 
     @property
     def used_files(self) -> set[str]:
@@ -76,6 +84,8 @@ class RowChecker:
         if len(columns) > keys.MOST_KEYS:
             message = f"The row has {len(columns):,} keys; {keys.MOST_KEYS} are allowed."
             report.error(Code.WRONG_TYPE, None, message, _FIX_ROW)
+            return None
+        if not self._is_table and not self._is_sound(columns, report):
             return None
         value = self._nest(columns)
         if self._is_left(columns, value, report):
@@ -132,9 +142,34 @@ class RowChecker:
         report.error(Code.UNRESOLVED_PLACEHOLDER, keys.column(stands_in), message, _FIX_STAND_IN)
         return True
 
-    def finish(self) -> None:
-        """Note what only shows once all rows were checked."""
+    def _is_sound(self, columns: dict[str, JsonValue], report: RowReport) -> bool:
+        """Whether this is a row at all, of rows that were made of a table elsewhere."""
+        self._watch.see(columns)
+        if not damage.repeats_header(columns):
+            return True
+        message = "The row repeats the header: its values are the names of their columns."
+        fix = "Remove it; two exports were probably put behind each other."
+        report.error(Code.SPREADSHEET_DAMAGE, None, message, fix)
+        return False
+
+    def finish(self, rows: Sequence[ManifestRow], row_count: int) -> tuple[str, ...]:
+        """Note what only shows once all rows were checked; returns the names of their columns.
+
+        `rows` are those that `check` returned; `row_count` counts the others too.
+        """
         self._documents.tell_unused(self._findings)
+        for row in rows:
+            self._findings.locate(row.position, row.line, row.business_id, row.start, row.size)
+        for suspect in damage.suspects([row.business_id for row in rows]):
+            row = rows[suspect.index]
+            place = Place(row.position, row.line, row.character, row.business_id, suspect.message, suspect.fix)
+            self._findings.row_warning(suspect.code, "id", place)
+        for name in self._watch.empty() if row_count > 1 else ():
+            if name not in keys.MAY_BE_EMPTY and not name.startswith(keys.REMARK):
+                message = f"The column {shown(name, 60)} is empty in all {row_count:,} rows."
+                fix = "If it should hold something, check where the file was made; else leave it as it is."
+                self._findings.upload_warning(Code.SPREADSHEET_DAMAGE, message, fix, column=keys.column(name))
+        return self._watch.names()
 
     def refuse_line(self, position: int, span: Span, message: str, fix: str) -> None:
         """Note a row that could not be read at all."""
@@ -147,8 +182,9 @@ class RowChecker:
         report.error(Code.FILE_TOO_LARGE, None, message, "Put the document into a file of its own, in a ZIP.")
 
     def _business_id(self, row: dict[str, JsonValue], report: RowReport) -> str | None:
+        given = row.get("id")
         try:
-            business_id = identifiers.normalised(row.get("id"))
+            business_id = identifiers.normalised(given)
         except Unfit as reason:
             meant = keys.probable_id(row) if reason.code is Code.MISSING_ID else None
             fix = f'Rename the key {shown(meant, 40)} to "id".' if meant else reason.fix
@@ -158,6 +194,15 @@ class RowChecker:
         if identifiers.has_invisible(business_id):
             message = f"The id {shown(business_id)} holds an invisible character."
             report.warning(Code.BAD_ID, "id", message, "Remove it, or nobody will find the document by its id.")
+        if identifiers.is_trimmed(given):
+            message = f"Around the id {shown(business_id)} stood white space, which is no part of it."
+            report.warning(
+                Code.BAD_ID, "id", message, "Take it off where the file is made, so that ids can be compared."
+            )
+        found = damage.of_id(business_id)
+        if found is not None:
+            tell = report.error if found.is_lost else report.warning
+            tell(Code.SPREADSHEET_DAMAGE, "id", f"The id {shown(business_id)} {found.message}", found.fix)
         self._compare_ids(business_id, report)
         return business_id
 

@@ -33,6 +33,10 @@ class FakeTemplate:
                 found[path] = (*found.get(path, ()), number)
         return found
 
+    @property
+    def optional(self) -> frozenset[str]:
+        return frozenset()
+
     def fill(self, data: Mapping[str, Any]) -> str:
         self.filled += 1
         return _FIELD.sub(lambda match: html.escape(str(self._value(data, match[1]))), self.source)
