@@ -26,6 +26,8 @@ from batches.manifests.workbook import Workbook
 
 TableFormat = Literal["csv", "xlsx"]
 _MOST_BLANK_ROWS = 1_000_000
+#: As `evidence` tells of a value that is too long to be kept with its row.
+_NOT_KEPT = re.compile(r"\((?:document|text), [\d,]+ characters\)|\((?:list|object), too long to keep here\)")
 _ABOUT_DATES = re.compile(r"date|datum|fecha|fällig|geboren|birth", re.IGNORECASE)
 _SERIALS = range(20_000, 60_000)  # 1954 to 2064 as Excel counts days
 
@@ -132,6 +134,8 @@ def spooled(
             yield position, None, cells
             continue
         raw = json.dumps(cells, ensure_ascii=False, separators=(",", ":")).encode()
+        if b"\\u0000" in raw:
+            watch.note_nul(position, row.line, cells)
         spool.seek(end)
         spool.write(raw)
         yield position, Span(end, len(raw), row.line, 1, raw), cells
@@ -194,7 +198,7 @@ class _TextRows:
         if nameless:
             message = f"Line {record.line}: the cell {shown(nameless[0], 40)} stands in a column without a name."
             return message, "Name the column in the header, or remove the cell."
-        if columns.cleaned(cells[: len(self._names)]) == self._names:
+        if self._names[0] in cells[0] and columns.cleaned(cells[: len(self._names)]) == self._names:
             return f"Line {record.line} repeats the header.", _FIX_HEADER
         return "", ""
 
@@ -225,7 +229,7 @@ class _Watch:
             if not cell:
                 continue
             self._empty.pop(index, None)
-            fault = row.faults.get(index) or (_error_word(cell) if cell.startswith("#") else None)
+            fault = row.faults.get(index) or (_not_a_value(cell) if cell[0] in "#(" else None)
             if fault is not None:
                 place = Place(position, row.line, None, None, f"Column {shown(name, 40)}: {fault.message}", fault.fix)
                 self._findings.row_error(fault.code, keys.column(name), place)
@@ -237,6 +241,14 @@ class _Watch:
                 place = Place(position, row.line, None, None, message, fix)
                 self._findings.row_warning(Code.SPREADSHEET_DAMAGE, keys.column(name), place)
         return True
+
+    def note_nul(self, position: int, line: int, cells: dict[str, str]) -> None:
+        """A column that becomes nothing is kept as well, and no database keeps a NUL."""
+        for name, cell in cells.items():
+            if "\0" in cell and not self._known.mapping.get(name):
+                message = f"Column {shown(name, 40)}: the cell holds a NUL character."
+                place = Place(position, line, None, None, message, "Remove that character.")
+                self._findings.row_error(Code.BAD_TEXT, keys.column(name), place)
 
     def finish(self, row_count: int) -> None:
         """Note columns that say nothing, and those that are not used."""
@@ -253,8 +265,11 @@ class _Watch:
             self._findings.upload_warning(Code.UNKNOWN_COLUMN, message, fix, unused)
 
 
-def _error_word(cell: str) -> Unfit | None:
-    text = cell[:40].strip()
+def _not_a_value(cell: str) -> Unfit | None:
+    text = cell[:60].strip()
+    if _NOT_KEPT.fullmatch(text):
+        message = "the list of failed rows was too short for this text, and only tells its length."
+        return Unfit(Code.BAD_TEXT, message, "Put the text itself there, or upload the rows of the first file again.")
     if text in cellvalues.ERRORS or (len(text) > 3 and not text.strip("#")):
         message = f"the cell shows {shown(text, 20)}, which a spreadsheet program puts in place of a value."
         return Unfit(Code.SPREADSHEET_DAMAGE, message, "Correct the formula or widen the column, and export it again.")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from batches import results
 from batches.manifests import Choices, Code, Limits, from_text, read
 from tests.manifests.samples import codes, refusal, uploaded, zipped
 from tests.manifests.test_fuzz import examples
@@ -243,6 +244,35 @@ def test_the_columns_as_given_are_the_evidence() -> None:
     ) as manifest:
         (row,) = manifest.rows
         assert dict(row.original) == {"Invoice Number": "7", "Page": "<p>"}
+
+
+def test_a_nul_in_a_column_that_becomes_nothing_is_an_error_too() -> None:
+    with uploaded("id,note,html\nA,x\0y,<p>\nB,,<p>\n") as manifest:
+        assert codes(manifest.errors) == [("bad_text", "note", (0,))]
+
+
+def test_what_a_failed_list_could_not_keep_is_never_printed() -> None:
+    with uploaded('id,html,meta.a\nA,"(document, 5,000 characters)",x\nB,<p>,"(text, 1,200 characters)"\n') as manifest:
+        assert sorted(codes(manifest.errors)) == [
+            ("bad_text", "html", (0,)),
+            ("bad_text", "meta.a", (1,)),
+            ("missing_file", "html", (0,)),
+        ]
+
+
+@examples(200)
+@given(st.lists(st.text(alphabet="'=+-@\t\r\n ab7", max_size=6), min_size=1, max_size=5))
+@example(["'=quoted", "=quoted", "''=x", " =1", "-5", "'5"])
+def test_a_failed_list_that_is_uploaded_again_says_the_same(texts: list[str]) -> None:
+    given_ = [{"id": f"row {'abcdef'[n]}", "=note": text, "html": "<p>"} for n, text in enumerate(texts)]
+    ours = dict.fromkeys(("row", "reason_code", "reason", "attempts", "status"), "x")
+    table = [results.failed_row(ours, row) for row in given_]
+    lines = results.csv_lines(["id", "=note", "html", *results.FAILED_COLUMNS], table)
+    choices = Choices(mapping={"id": "id", "=note": "meta.note", "html": "html"})
+    with uploaded("".join(lines), choices=choices) as manifest:
+        assert manifest.errors == ()
+        assert [row.original["=note"] for row in manifest.rows] == texts
+        assert [row.meta.get("note", "") for row in manifest.rows] == texts
 
 
 TEXTS = st.text(max_size=40).filter(lambda text: "\0" not in text)
