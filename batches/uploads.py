@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import Q, QuerySet
+from django.db.models import Prefetch, Q, QuerySet
 
 from batches import cursors, rights, selectors
 from batches.cursors import Page
@@ -14,6 +14,7 @@ from batches.models import (
     Draft,
     DraftState,
     Template,
+    TemplateVersion,
     Workspace,
 )
 from batches.selectors import Person
@@ -63,6 +64,7 @@ class OfferedTemplate:
 
 def offered_templates(workspace: Workspace) -> list[OfferedTemplate]:
     templates = Template.objects.filter(workspace=workspace, archived_at=None).select_related("published")
+    numbers = Prefetch("versions", TemplateVersion.objects.only("template", "number"))  # never their texts
     return [
         OfferedTemplate(
             template.slug,
@@ -70,5 +72,5 @@ def offered_templates(workspace: Workspace) -> list[OfferedTemplate]:
             template.published.number if template.published else None,
             sorted((version.number for version in template.versions.all()), reverse=True),
         )
-        for template in templates.order_by("name", "pk").prefetch_related("versions")
+        for template in templates.defer("published__source").order_by("name", "pk").prefetch_related(numbers)
     ]

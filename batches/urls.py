@@ -22,6 +22,8 @@ from batches.views import (
     reconcile,
     running,
     sessions,
+    template_versions,
+    templates,
     verbs,
     versions,
     webhooks,
@@ -77,6 +79,25 @@ pages: list[URLPattern | URLResolver] = [
     path("documents/<id:public_id>/final/", versions.document_final, name="document_final"),
     path(
         "documents/<id:public_id>/versions/<version:old>/<version:new>/", versions.document_diff, name="document_diff"
+    ),
+    path("templates/", templates.template_list, name="template_list"),
+    path("templates/new/", templates.template_new, name="template_new"),
+    path("templates/<slug:slug>/", templates.template_detail, name="template_detail"),
+    path("templates/<slug:slug>/sample.csv", template_versions.template_sample, name="template_sample"),
+    path(
+        "templates/<slug:slug>/versions/<version:number>/",
+        template_versions.template_version,
+        name="template_version",
+    ),
+    path(
+        "templates/<slug:slug>/versions/<version:number>/preview/",
+        template_versions.template_preview,
+        name="template_preview",
+    ),
+    path(
+        "templates/<slug:slug>/versions/<version:number>/publish/",
+        template_versions.template_publish,
+        name="template_publish",
     ),
     path("audit/", audit.audit_list, name="audit_list"),
     path("audit/entries.csv", audit.audit_csv, name="audit_csv"),

@@ -83,7 +83,7 @@ def make_template_version(
         number=template.versions.count() + 1,
         source=source,
         sha256=hashlib.sha256(source.encode()).hexdigest(),
-        fields=[{"path": read.path, "lines": list(read.lines), "need": read.need.value} for read in reads],
+        fields=[read.as_dict() for read in reads],
         filename=f"{slug}.html",
         created_at=NOW,
     )

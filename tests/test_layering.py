@@ -30,6 +30,7 @@ READERS = frozenset(
         "results",
         "selectors",
         "sentences",
+        "template_rows",
         "timelines",
         "tokens",
         "uploads",

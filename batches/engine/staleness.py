@@ -49,6 +49,21 @@ class Look:
 
 
 @dataclass(frozen=True)
+class News:
+    """Another version of its template is published than the one that made a document: what it would make of it.
+
+    `sha256` is the digest of that text, "" where (`words`) there is none.
+    """
+
+    slug: str
+    made: int
+    published: int
+    sha256: str
+    is_same: bool
+    words: str
+
+
+@dataclass(frozen=True)
 class _Example:
     pk: int
     version_id: int
@@ -82,21 +97,22 @@ def look(version: TemplateVersion, *, after: int = 0, most: int = EXAMINED_MOST)
     return Look(examined, same, tuple(stale), tuple(unfillable), None if is_whole else last)
 
 
-def of_document(document: Document) -> tuple[TemplateVersion, str, str] | None:
-    """The published version where another one made the document's current version, the digest of the text that it
-    would make, "" for none, and why none. None where there is nothing to tell."""
+def of_document(document: Document) -> News | None:
+    """What the published version would make of a document that another one made; None where there is nothing to tell.
+    An archived template tells nothing."""
     version = document.current_version
-    if version is None or version.template_version is None:
+    if version is None or version.template_version_id is None:
         return None
-    published = version.template_version.template.published
-    if published is None or published.pk == version.template_version_id:
+    made = TemplateVersion.objects.select_related("template__published").defer("source")
+    made_with = made.get(pk=version.template_version_id)
+    template, published = made_with.template, made_with.template.published
+    if published is None or published.pk == made_with.pk or template.archived_at is not None:
         return None
-    change = WouldChange(document.public_id, document.business_id, version.number, 0, document.is_final)
-    example = _Example(
-        document.pk, version.pk, change, version.template_data, version.options, version.input_sha256, ""
-    )
-    digest, _, words = _digest(fillable(published), example)
-    return published, digest, words
+    change = WouldChange(document.public_id, document.business_id, version.number, made_with.number, document.is_final)
+    data, sha256 = version.template_data, version.input_sha256
+    example = _Example(document.pk, version.pk, change, data, version.options, sha256, "")
+    digest, _, words = _digest(fillable(published, slug=template.slug), example)
+    return News(template.slug, made_with.number, published.number, digest, digest == sha256, words)
 
 
 def made_by(version: TemplateVersion) -> QuerySet[Document]:

@@ -106,9 +106,7 @@ def checked(upload: IO[bytes], filename: str) -> Checked:
         problems += refused.problems
     if problems or compiled is None:
         raise TemplateRefused(sorted(dict.fromkeys(problems), key=_place))
-    fields = tuple(
-        {"path": read.path, "lines": list(read.lines), "need": read.need.value} for read in compiled.reads.values()
-    )
+    fields = tuple(read.as_dict() for read in compiled.reads.values())
     upload.seek(0)
     digest = hashlib.file_digest(cast(Any, upload), "sha256").hexdigest()
     name = paths.name_of(filename.replace("\\", "/"))[:255] or "template.html"

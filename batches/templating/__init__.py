@@ -8,6 +8,7 @@ from batches.templating.compiling import Compiled, compiled
 from batches.templating.limits import LIMITS, Limits
 from batches.templating.problems import Fault, MissingValue, NotFilled, Problem, TemplateRefused
 from batches.templating.reads import Need, Read
+from batches.templating.samples import columns, example, of_fields
 
 __all__ = [
     "LIMITS",
@@ -22,6 +23,9 @@ __all__ = [
     "Problem",
     "Read",
     "TemplateRefused",
+    "columns",
     "compiled",
+    "example",
     "inlined",
+    "of_fields",
 ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 
 class Need(StrEnum):
@@ -21,6 +23,17 @@ class Read:
     path: str
     lines: tuple[int, ...]
     need: Need
+    sample: str = ""
+    """A value that fits how it is used, where that can be seen."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {"path": self.path, "lines": list(self.lines), "need": self.need.value, "sample": self.sample}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Read:
+        """What `as_dict` gave."""
+        return cls(values["path"], tuple(values["lines"]), Need(values["need"]), values.get("sample", ""))
 
     @property
     def is_optional(self) -> bool:
@@ -29,4 +42,4 @@ class Read:
     def with_line(self, line: int, need: Need) -> Read:
         """The same path, read at one more place: it is needed as much as where it is needed most."""
         most = min((self.need, need), key=list(Need).index)
-        return Read(self.path, tuple(sorted({*self.lines, line})), most)
+        return replace(self, lines=tuple(sorted({*self.lines, line})), need=most)

@@ -26,7 +26,7 @@ from liquid.builtin.tags.unless_tag import UnlessNode
 from liquid.expression import Expression
 from liquid.token import Token
 
-from batches.templating import comparing, filters, running
+from batches.templating import comparing, filters, formats, running
 from batches.templating.limits import Limits
 from batches.templating.places import Places
 from batches.templating.problems import Fault, MissingValue, Problem, shown
@@ -49,6 +49,7 @@ _ABSENT: dict[type, object] = {
     primitive.Blank: comparing.BLANK,
 }
 _LITERALS = (primitive.StringLiteral, primitive.IntegerLiteral, primitive.FloatLiteral)
+_ARITHMETIC = ("plus", "minus", "times", "divided_by", "round")
 #: Words that other engines know and that mean the time of filling.
 _CLOCKS = frozenset({"now", "today"})
 
@@ -153,6 +154,7 @@ class Walk:
         for block in node.blocks:
             if isinstance(block, MultiExpressionBlockNode):
                 values = [self._value(each, scope) for each in block.expression.expressions]
+                self._give_sample(left, _written(values[0]))
                 any_of = running.AnyOf(block.token, self._place(block.token), left, values)
                 inner, after = self._block(block.block, scope.knowing(()))
                 blocks.append(MultiExpressionBlockNode(block.token, inner, any_of))  # type: ignore[arg-type] # as it is asked
@@ -203,6 +205,7 @@ class Walk:
                 return left
             what = left.path if isinstance(left, running.Field) else ""
             applied = [made for each in given.filters if (made := self._filter(each, what, scope))]
+            self._give_sample(left, _sample_for(given.filters))
             return running.Filtered(given.token, place, left, applied)
         if isinstance(given, Path):
             return self._field(given, scope, missing)
@@ -269,6 +272,8 @@ class Walk:
         asks = operator in ("==", "!=") and bool({type(left), type(right)} & set(_ABSENT))
         missing = None if asks else MissingValue
         sides = [self._value(each, scope, missing) for each in (left, right)]
+        for one, other in (sides, reversed(sides)):
+            self._give_sample(one, _written(other))
         return running.Condition(given.token, place, operator, *sides)
 
     def _asked(self, value: Expression) -> Expression:
@@ -319,6 +324,12 @@ class Walk:
         known = self.reads.get(field.path)
         self.reads[field.path] = known.with_line(line, need) if known else Read(field.path, (line,), need)
 
+    def _give_sample(self, value: Expression, sample: str) -> None:
+        """The first use that says what a field looks like says it."""
+        known = self.reads.get(value.path) if isinstance(value, running.Field) else None
+        if known is not None and sample and not known.sample:
+            self.reads[known.path] = replace(known, sample=sample)
+
     def _is_own(self, field: running.Field, scope: _Scope) -> bool:
         return field.root in scope.names and not scope.names[field.root]
 
@@ -336,6 +347,29 @@ class Walk:
 
 
 _DATED = "Give the row a field with the date."
+
+
+def _sample_for(applied: Iterable[Any]) -> str:
+    """A value that the filters take: a number or a date, in the notation that they name."""
+    for each in applied:
+        named = {arg.name: arg.value for arg in each.args if isinstance(arg, KeywordArgument)}
+        source = getattr(named.get("from"), "value", "")
+        try:
+            if each.name in ("number", "money", *_ARITHMETIC):
+                return formats.number("1234.50", source) if source else "1234.50"
+            if each.name == "percent":
+                return formats.number("0.19", source) if source else "0.19"
+            if each.name == "date":
+                return formats.date("2026-10-05", source, "en") if source else "2026-10-05"
+        except Fault:
+            return ""  # told as a problem already
+    return ""
+
+
+def _written(value: Expression) -> str:
+    if isinstance(value, running.Constant) and isinstance(value.value, str | int | float):
+        return "" if isinstance(value.value, bool) else str(value.value)
+    return ""
 
 
 def _quoted(name: str, *, is_first: bool = False) -> str:

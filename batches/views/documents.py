@@ -15,8 +15,17 @@ from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_POST, require_safe
 
 from batches import documents, filenames, listings, rights, storage, wording
-from batches.models import FAILED_STATES, Artifact, Document, JobState, Submission
-from batches.views import verbs
+from batches.engine import staleness
+from batches.models import (
+    FAILED_STATES,
+    Artifact,
+    Document,
+    DocumentVersion,
+    JobState,
+    Submission,
+    TemplateVersion,
+)
+from batches.views import templates, verbs
 from batches.views.access import SignedInRequest, document_or_404, may_write, record
 from batches.views.stored import chunks, opened, store_away
 
@@ -73,7 +82,10 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
     offers = verbs.offers(request, document, now=now) if is_current else []
     may = verbs.allowed(offers, wording.suggested_verb(job.failure_class, job.failure_code))
     is_live = not history.is_at_rest or verbs.waits_for_answer(job, now=now)
+    news = staleness.of_document(document) if is_current else None
     return {
+        "template_news": news,
+        "made_with": _made_with(history.version),
         "document": document,
         "nav": "batches",
         "history": history,
@@ -103,6 +115,16 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
             history.waits,
         ),
     }
+
+
+def _made_with(version: DocumentVersion) -> dict[str, str] | None:
+    """The template that made it, where one of ours did."""
+    if version.template_version_id is None:
+        return None
+    made = TemplateVersion.objects.select_related("template__workspace").defer("source")
+    found = made.get(pk=version.template_version_id)
+    url = templates.address("template_version", found.template, found.number)
+    return {"url": url, "words": f"{found.template.slug} v{found.number}"}
 
 
 def _is_uncertain(history: documents.History) -> bool:

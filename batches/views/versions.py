@@ -22,6 +22,7 @@ from batches.engine.verbs import Asked
 from batches.manifests import Limits
 from batches.manifests.single import read_single
 from batches.models import BatchItem, Document, DocumentVersion, ItemResult, Verb
+from batches.views import refilling
 from batches.views.access import SignedInRequest, by, document_or_404, record, typed
 from batches.views.stored import opened, store_away
 
@@ -29,7 +30,7 @@ from batches.views.stored import opened, store_away
 EDITABLE_BYTES = 500_000
 #: Room for the other fields of the form beside the file.
 FORM_BYTES = 2 * 1024**2
-SAME, UPLOAD, EDIT = "same", "upload", "edit"
+SAME, UPLOAD, EDIT, DATA = "same", "upload", "edit", "data"
 _NOT_ALLOWED = "You may look at documents but not regenerate them. Ask an administrator for the role Manager."
 
 
@@ -40,6 +41,8 @@ class Form:
     source: str = SAME
     reason: str = ""
     text: str = ""
+    data: str = ""
+    template: str = ""
     options: str = ""
     filename: str = ""
     items: frozenset[int] = frozenset()
@@ -128,12 +131,15 @@ def _movable(document: Document, version: DocumentVersion) -> list[BatchItem]:
 
 
 def _fresh(version: DocumentVersion, items: list[BatchItem], text: str) -> Form:
+    source = refilling.source_of(version)
     return Form(
         text=text if version.input_bytes <= EDITABLE_BYTES else "",
         options=json.dumps(version.options, ensure_ascii=False, indent=2),
         filename=version.filename,
         items=frozenset(item.pk for item in items[:1]),
         version=str(version.number),
+        data=source.data if source else "",
+        template=str(source.made_with.number) if source else "",
     )
 
 
@@ -143,9 +149,11 @@ def _given(request: SignedInRequest) -> Form:
 
     source = field_of("source")
     return Form(
-        source=source if source in (UPLOAD, EDIT) else SAME,
+        source=source if source in (UPLOAD, EDIT, DATA) else SAME,
         reason=typed(request.POST.get("reason"), 2000),
         text=request.POST.get("text", ""),
+        data=field_of("data"),
+        template=field_of("template"),
         options=field_of("options"),
         filename=field_of("filename").strip(),
         items=frozenset(
@@ -162,6 +170,15 @@ def _new_input(
     """The content that was asked for, checked as a manifest's row is; None for the same again, or with errors."""
     if form.source == SAME:
         return None
+    if form.source == DATA:
+        source = refilling.source_of(version)
+        if source is None:
+            form.errors.append("No template made this version.")
+            return None
+        asked = {"business_id": document.business_id, "options": form.options, "filename": form.filename}
+        new, errors = refilling.filled(source, number=form.template, given=form.data, **asked)
+        form.errors += errors
+        return new
     raw: bytes | None = None
     new_text = text
     if form.source == UPLOAD:
@@ -226,6 +243,7 @@ def _page(
         "editable_bytes": EDITABLE_BYTES,
         "most_bytes": Limits().max_document_bytes,
         "is_url": version.kind == "url",
+        "refill": refilling.source_of(version),
     }
     return render(request, "batches/document_regenerate.html", context, status=status)
 

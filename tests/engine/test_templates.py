@@ -126,7 +126,7 @@ def test_an_upload_is_the_next_version_with_its_files_inside_and_is_kept_as_it_c
     version = TemplateVersion.objects.get()
     assert made == Uploaded(version, is_new=True)
     assert version.source.startswith('<img src="data:image/png;base64,')
-    assert version.fields == [{"path": "name", "lines": [1], "need": "always"}]
+    assert version.fields == [{"path": "name", "lines": [1], "need": "always", "sample": ""}]
     with open_store(settings.STORAGE_URL).open(version.given_key) as kept:
         assert kept.read() == given
     assert storeorphans.named([version.given_key, version.given_key[:-1] + "x"]) == {version.given_key}
@@ -311,7 +311,7 @@ def test_publishing_marks_what_is_stale_and_rolling_back_takes_the_mark_off(batc
     assert stale.source_sha256 == manifests.fingerprint("html", "more 2", {})
     told = staleness.of_document(stale)
     assert told is not None
-    assert told == (second, stale.source_sha256, "")
+    assert (told.made, told.published, told.sha256, told.is_same) == (1, 2, stale.source_sha256, False)
     publishing.publish(first.template_id, 1, by=BY, now=NOW)
     assert staleness.mark(second.pk, 0, 0, now=NOW) == 0  # not the published one any more
     assert staleness.mark(first.pk, second.pk, 0, now=NOW) == 1

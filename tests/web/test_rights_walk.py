@@ -16,7 +16,7 @@ from django.urls import URLPattern, reverse
 
 from batches.models import Batch, BulkAction, Draft, Job, JobState, Role, Workspace
 from batches.urls import pages
-from tests.factories import make_job, make_saved_job
+from tests.factories import make_job, make_saved_job, make_template_version
 from tests.web.conftest import make_member, signed_in
 from tests.web.stored import store_pdf
 
@@ -61,6 +61,7 @@ class Row:
 
 
 OF_BATCH, OF_DOCUMENT, OF_ACTION, OF_DRAFT = ("batch",), ("document",), ("batch", "action"), ("draft",)
+OF_TEMPLATE = ("template",)
 SIGNED_IN = MEMBERS | {"outsider"}
 #: Every address of `batches.urls` by its name. A new address needs a row; think before you write one.
 TABLE: Mapping[str, Row] = {
@@ -100,6 +101,14 @@ TABLE: Mapping[str, Row] = {
     "document_regenerate": Row(reads=MANAGERS, acts=MANAGERS, arguments=OF_DOCUMENT),
     "document_final": Row(acts=MANAGERS, arguments=OF_DOCUMENT),
     "document_diff": Row(reads=MEMBERS, arguments=("document", "1", "1")),
+    "template_list": Row(reads=SIGNED_IN, is_shared=True),
+    # An outsider is an admin elsewhere, and may upload templates there.
+    "template_new": Row(reads=MANAGERS | {"outsider"}, acts=MANAGERS | {"outsider"}, is_shared=True),
+    "template_detail": Row(reads=MEMBERS, acts=MANAGERS, arguments=OF_TEMPLATE),
+    "template_sample": Row(reads=MEMBERS, arguments=OF_TEMPLATE),
+    "template_version": Row(reads=MEMBERS, arguments=("template", "1")),
+    "template_preview": Row(reads=MEMBERS, arguments=("template", "1")),
+    "template_publish": Row(reads=MANAGERS, acts=MANAGERS, arguments=("template", "1")),
     # An outsider is an admin elsewhere, and reads the part of that workspace.
     "audit_list": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
     "audit_csv": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
@@ -122,7 +131,9 @@ def things(batch: Batch, operator: Client, artifact_folder: Any) -> dict[str, st
     action = BulkAction.objects.get()
     upload = {"pasted": '[{"id": "A-1", "html": "<p>1</p>"}]', "workspace": batch.workspace.slug}
     assert operator.post(reverse("batches:batch_new"), upload | {"account": batch.account.slug}).status_code == 302
+    make_template_version(workspace=batch.workspace, source="{{ name }}")
     return {
+        "template": "invoice",
         "draft": Draft.objects.get().public_id,
         "batch": batch.public_id,
         "action": action.public_id,
