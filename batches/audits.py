@@ -14,7 +14,7 @@ from django.db.models import Q, QuerySet
 
 from batches import cursors, rights
 from batches.cursors import Page
-from batches.models import AuditEntry, Document, Verb, Workspace
+from batches.models import AuditEntry, Batch, Document, Verb, Workspace
 from batches.selectors import Person
 
 ENTRIES_PER_PAGE = 50
@@ -24,6 +24,8 @@ COLUMNS = ("at", "who", "action", "subject", "business_id", "workspace", "reason
 _SLICE = 1000
 _SUBJECTS = ("batch", "draft", "document", "template", "bulk action", "account", "workspace", "user")
 
+#: Uploads of corrected rows that the page of a batch names.
+CORRECTIONS_SHOWN = 5
 #: What the audit log says that was done, by the action of an entry.
 ACTIONS: Mapping[str, str] = {
     "start_batch": "Started",
@@ -40,6 +42,7 @@ ACTIONS: Mapping[str, str] = {
     "download_archive": "Downloaded the archive of",
     "download_results": "Downloaded the results of",
     "download_failed_list": "Downloaded the failed rows of",
+    "download_left_out_list": "Downloaded the left out rows of",
     "download_manifest": "Downloaded the manifest of",
     "download_pdf": "Downloaded the PDF of",
     "view_pdf": "Looked at the PDF of",
@@ -90,6 +93,26 @@ ACTIONS: Mapping[str, str] = {
 def action_words(action: str) -> str:
     """What an entry says that was done; an action that is not in the table by its name."""
     return ACTIONS.get(action, action.replace("_", " ").capitalize())
+
+
+@dataclass(frozen=True)
+class Correction:
+    """Rows of a batch that somebody replaced by corrected ones."""
+
+    at: datetime
+    who: str
+    reason: str
+    count: int
+
+
+def corrections(batch: Batch) -> list[Correction]:
+    """The newest few, each as one upload of corrected rows."""
+    entries = AuditEntry.objects.filter(subject=f"batch {batch.public_id}", action="replace_rows").order_by("-id")
+    columns = ("at", "actor_words", "reason", "facts")
+    return [
+        Correction(at, who, reason, facts.get("summary", {}).get("corrected", 0))
+        for at, who, reason, facts in entries.values_list(*columns)[:CORRECTIONS_SHOWN]
+    ]
 
 
 @dataclass(frozen=True)

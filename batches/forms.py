@@ -75,6 +75,22 @@ class NewBatchForm(forms.Form):
         return cast(BinaryIO, file.file), file.name
 
 
+class CorrectionForm(forms.Form):
+    """A file with corrected rows, and why they are."""
+
+    file = forms.FileField(allow_empty_file=True, error_messages={"required": "Choose the corrected file first."})
+    reason = forms.CharField(max_length=500, strip=True, error_messages={"required": "Say why; it is kept."})
+
+    def clean_file(self) -> Any:
+        file = self.cleaned_data["file"]
+        if file.size > settings.MAX_UPLOAD_BYTES:
+            raise ValidationError(too_large_words())
+        return file
+
+    def clean_reason(self) -> str:
+        return str(self.cleaned_data["reason"]).replace("\0", "")
+
+
 class RunForm(forms.Form):
     """What is chosen beside the Start button. `renders` and `generation` are those that the page showed."""
 

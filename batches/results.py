@@ -60,6 +60,7 @@ COLUMNS = (
 )
 #: What the failed list adds to the columns of the manifest, and a new upload of it ignores.
 FAILED_COLUMNS = ("_row", "_code", "_reason", "_attempts", "_last_state")
+LEFT_OUT_COLUMNS = ("row", "line", "id", "code", "column", "reason", "fix")
 SLICE = 1000
 BOM = "\ufeff"  # what makes spreadsheet programs read a CSV file as UTF-8
 
@@ -250,6 +251,27 @@ def failed_lines(batch: Batch) -> Iterator[str]:
     """failed.csv: every failed row that nobody dismissed, as it was given, with what became of it."""
     found = (failed_row(row, original) for row, original in rows_with_originals(batch, only_failed=True))
     return csv_lines((*_columns_of_failed(batch), *FAILED_COLUMNS), flat(found))
+
+
+def left_out_lines(batch: Batch) -> Iterator[str]:
+    """left-out.csv: what was wrong with each row that is no item of the batch, by the errors that its check found."""
+    return csv_lines(LEFT_OUT_COLUMNS, iter(sorted(_left_out(batch), key=lambda line: line["row"])))
+
+
+def _left_out(batch: Batch) -> Iterator[dict[str, Any]]:
+    for problem in batch.report.get("errors", []) if batch.report.get("left_out") else []:
+        places = {place["row"]: place for place in problem.get("places", [])}
+        for row in problem["rows"]:
+            place = places.get(row, {})
+            yield {
+                "row": row,
+                "line": place.get("line"),
+                "id": place.get("id"),
+                "code": problem["code"],
+                "column": problem.get("column"),
+                "reason": place.get("message") or problem["message"],
+                "fix": place.get("fix") or problem["fix"],
+            }
 
 
 def failed_row(row: Mapping[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:

@@ -236,6 +236,8 @@ class Estimate:
     renders: int
     duration: str
     cost: str
+    basis: str = ""
+    seconds_basis: str = ""
 
 
 def estimate(account: ProviderAccount, renders: int) -> Estimate:

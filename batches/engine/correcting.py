@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -107,6 +107,14 @@ def remembered_choices(batch: Batch) -> Choices:
         template_version=made_with.template_version,
         are_provider_templates=made_with.are_provider_templates,
     )
+
+
+def fitting_choices(batch: Batch, look: Mapping[str, Any]) -> Choices:
+    """Those of `remembered_choices` that fit what the head of another file shows (`manifests.look`)."""
+    kept = remembered_choices(batch)
+    columns = set(look.get("columns") or ()) if look.get("header_sha256") else set()
+    names_id = next((name for name, target in (kept.mapping or {}).items() if target == "id"), None)
+    return kept if names_id in columns else replace(kept, mapping=None)
 
 
 @contextmanager

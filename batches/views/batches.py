@@ -15,10 +15,10 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_safe
 
-from batches import attention, cursors, failures, listings, rights, selectors, sentences, wording
+from batches import attention, audits, cursors, failures, listings, rights, selectors, sentences, wording
 from batches.actions import Chosen
 from batches.engine import spending
-from batches.models import Batch
+from batches.models import Batch, Verb
 from batches.views import bulk_actions, causes, problems, rows
 from batches.views.access import SignedInRequest, batch_or_404, typed
 from batches.wording import Group
@@ -141,6 +141,7 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
     context |= {
         "bulk": bulk_actions.bar(batch, chosen, context["held_rights"]),
         "cause_label": cause_title or "one cause" if cause else "",
+        "corrections": audits.corrections(batch),
         "conflict_words": batch.get_on_conflict_display(),
         "last_position": page.rows[-1].position if page.rows else None,
         "plan_words": problems.plan_words(batch.report.get("summary", {})),
@@ -275,6 +276,7 @@ def _permissions(
         "may_audit": rights.may_audit(request.user, batch.workspace),
         "may_run": may_stop and batch.cancelled_at is None and progress.state not in wording.ENDED_STATES,
         "may_release": batch.waits_for_release and rights.PAUSE_BATCH in held,
+        "may_correct": Verb.REGENERATE in held,
         "may_cancel": rights.CANCEL_BATCH in held,
         "bulk_rights": bulk_actions.may_do_any(held),
     }

@@ -70,6 +70,16 @@ def batch_failed(request: SignedInRequest, public_id: str) -> HttpResponseBase:
 
 @login_required
 @require_safe
+def batch_left_out(request: SignedInRequest, public_id: str) -> HttpResponseBase:
+    """The rows that were left out when the good ones were taken, each with what was wrong with it."""
+    batch = batch_or_404(request.user, public_id)
+    record(request, "download_left_out_list", f"batch {batch.public_id}", batch.workspace)
+    name = f"{filenames.safe_stem(batch.name, limit=80)}-left-out.csv"
+    return _attachment((line.encode() for line in results.left_out_lines(batch)), name, TYPES["csv"])
+
+
+@login_required
+@require_safe
 def batch_manifest(request: SignedInRequest, public_id: str) -> HttpResponseBase:
     """The file as it was handed over, byte for byte."""
     batch = batch_or_404(request.user, public_id)

@@ -24,7 +24,7 @@ from batches import selectors, storage, uploads
 from batches.engine import drafts, pumping
 from batches.engine.drafts import Changes, Refused, Run
 from batches.forms import CheckForm, RunForm, account_for
-from batches.models import Draft, DraftState
+from batches.models import Batch, Draft, DraftState
 from batches.storage import StoreError
 from batches.views import steps
 from batches.views.access import SignedInRequest, by, typed
@@ -105,8 +105,9 @@ def draft_live(request: SignedInRequest, public_id: str) -> HttpResponse:
         context = {"draft": draft, "progress": steps.progress(draft), "live_url": live_url}
         return render(request, "batches/_draft_progress.html", context | {"poll_seconds": LIVE_SECONDS})
     answer = HttpResponse(status=200)
-    if draft.state == DraftState.STARTED and draft.batch is not None:
-        answer["HX-Redirect"] = reverse("batches:batch_detail", args=[draft.batch.public_id])
+    made = _made(draft)
+    if made is not None:
+        answer["HX-Redirect"] = reverse("batches:batch_detail", args=[made.public_id])
     else:
         answer["HX-Refresh"] = "true"
     return answer
@@ -175,8 +176,9 @@ def draft_check(request: SignedInRequest, public_id: str) -> HttpResponse:
 def draft_start(request: SignedInRequest, public_id: str) -> HttpResponse:
     """Start what was checked, once: a second press, another tab or Back leads to the batch that the first one made."""
     draft = own_draft_or_refuse(request, public_id)
-    if draft.state == DraftState.STARTED and draft.batch is not None:
-        return redirect("batches:batch_detail", draft.batch.public_id)
+    made = _made(draft)
+    if made is not None:
+        return redirect("batches:batch_detail", made.public_id)
     form = RunForm(request.POST)
     if not form.is_valid():
         words = " ".join(f"{form.fields[name].label or name}: {errors[0]}" for name, errors in form.errors.items())
@@ -197,9 +199,15 @@ def draft_start(request: SignedInRequest, public_id: str) -> HttpResponse:
         return page(request, _fresh(request, draft), words=refused.words, typed_run=request.POST, status=422)
     pumping.work_on_small(draft)
     draft = _fresh(request, draft)
-    if draft.state == DraftState.STARTED and draft.batch is not None:
-        return redirect("batches:batch_detail", draft.batch.public_id)
+    made = _made(draft)
+    if made is not None:
+        return redirect("batches:batch_detail", made.public_id)
     return redirect("batches:draft_detail", draft.public_id)
+
+
+def _made(draft: Draft) -> Batch | None:
+    """What a start of it made, or whose rows it replaced."""
+    return (draft.batch or draft.target) if draft.state == DraftState.STARTED else None
 
 
 @login_required

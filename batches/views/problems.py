@@ -24,6 +24,44 @@ OUTCOMES: Mapping[str, tuple[str, str]] = {
 }
 
 
+#: As `OUTCOMES`, of corrected rows.
+CORRECTIONS: Mapping[str, tuple[str, str]] = {
+    "corrected": ("Corrected", "Failed, and its content differs: a new version, sent."),
+    "unchanged": ("Unchanged", "Failed, and its content is what failed: nothing is sent."),
+    "left_alone": ("Left alone", "Not failed, so there is nothing to correct."),
+    "refused": ("Refused", "Cannot be replaced; see why."),
+    "invalid": ("Invalid", "Cannot be read; see the errors."),
+    "untouched": ("Others of the batch", "Stay as they are."),
+}
+CORRECTIONS_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class CorrectionGroup:
+    """Rows of one outcome, the first ones by name."""
+
+    label: str
+    count: int
+    rows: Sequence[Mapping[str, Any]]
+    is_open: bool
+
+    @property
+    def more_count(self) -> int:
+        return self.count - len(self.rows)
+
+
+def corrections(report: Mapping[str, Any]) -> list[CorrectionGroup]:
+    """The rows of a corrections file by what would become of them; what is refused stands first, and open."""
+    found = report.get("rows_by_outcome", {})
+    groups = []
+    for key in ("refused", "corrected", "left_alone", "unchanged"):
+        rows = found.get(key, [])
+        if rows:
+            count = max(report["summary"].get(key, 0), len(rows))
+            groups.append(CorrectionGroup(CORRECTIONS[key][0], count, rows[:CORRECTIONS_SHOWN], key == "refused"))
+    return groups
+
+
 @dataclass(frozen=True)
 class Outcome:
     count: int
@@ -31,9 +69,10 @@ class Outcome:
     meaning: str
 
 
-def outcomes(summary: Mapping[str, int]) -> list[Outcome]:
+def outcomes(summary: Mapping[str, int], *, corrects: bool = False) -> list[Outcome]:
     """The rows of a check by what happens to them; outcomes without rows are left out."""
-    return [Outcome(summary[key], *words) for key, words in OUTCOMES.items() if summary.get(key)]
+    table = CORRECTIONS if corrects else OUTCOMES
+    return [Outcome(summary[key], *words) for key, words in table.items() if summary.get(key)]
 
 
 def without_sending(summary: Mapping[str, int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from batches import sentences, uploads, wording
@@ -280,14 +281,16 @@ def _checked(draft: Draft, report: Mapping[str, Any], typed_run: Mapping[str, An
     notices = report.get("notices", [])
     errors = problems.presented(report["errors"])
     renders = report.get("renders", 0)
-    estimate = sentences.estimate(draft.account, renders)
+    corrects = draft.target_id is not None
+    estimate = _estimate(draft.account, renders, report.get("estimate"))
     given = typed_run or {}
     return {
         "report": report,
         "errors": errors,
         "errors_have_rows": any(problem["rows"] for problem in errors),
         "warnings": problems.presented(report["warnings"]),
-        "outcomes": problems.outcomes(report["summary"]),
+        "outcomes": problems.outcomes(report["summary"], corrects=corrects),
+        "corrections": problems.corrections(report),
         "without_sending": problems.without_sending(report["summary"]),
         "failed_before": report["summary"].get("attached_failed", 0),
         "has_conflicts": any(error["code"] == "id_content_conflict" for error in errors)
@@ -295,7 +298,7 @@ def _checked(draft: Draft, report: Mapping[str, Any], typed_run: Mapping[str, An
         "conflict_form": CheckForm(initial={"on_conflict": draft.on_conflict, "take": draft.take}),
         "conflicts": [Option(value, label, value == draft.on_conflict) for value, label in ConflictPolicy.choices],
         "takes": [Option(value, label, value == draft.take) for value, label in TakeRows.choices],
-        "asks_take": _asks_take(draft, report),
+        "asks_take": not corrects and _asks_take(draft, report),
         "can_start": draft.state == DraftState.CHECKED and bool(report.get("ok")),
         "estimate": estimate,
         "start_words": start_words(draft.account, estimate),
@@ -313,6 +316,15 @@ def _asks_take(draft: Draft, report: Mapping[str, Any]) -> bool:
         return True
     good = report.get("rows", 0) - report.get("left_out", 0)
     return bool(report["errors"]) and good > 0 and all(error["rows"] for error in report["errors"])
+
+
+def _estimate(account: ProviderAccount, renders: int, checked: Mapping[str, Any] | None) -> sentences.Estimate:
+    """As the check reckoned it, with what it rests on."""
+    if checked is None or checked["renders"] != renders:
+        return sentences.estimate(account, renders)
+    cost = "" if checked["cost"] is None else wording.money(Decimal(checked["cost"]), checked["currency"])
+    duration = wording.duration(checked["seconds"])
+    return sentences.Estimate(renders, duration, cost, checked["basis"], checked["seconds_basis"])
 
 
 def start_words(account: ProviderAccount, estimate: sentences.Estimate) -> str:

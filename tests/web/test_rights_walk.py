@@ -72,6 +72,7 @@ TABLE: Mapping[str, Row] = {
     "draft_list": Row(reads=SIGNED_IN, is_shared=True),
     # Whoever may start batches there may look; only the uploader, an operator here, may change, and a viewer sees none.
     "draft_detail": Row(reads=WRITERS, arguments=OF_DRAFT, is_hidden_from=("viewer",)),
+    "draft_row": Row(reads=WRITERS, arguments=("draft", "0"), is_hidden_from=("viewer",)),
     "draft_live": Row(reads=WRITERS, arguments=OF_DRAFT, is_hidden_from=("viewer",)),
     "draft_choose": Row(acts={"operator"}, arguments=OF_DRAFT, is_hidden_from=("viewer",)),
     "draft_check": Row(acts={"operator"}, arguments=OF_DRAFT, is_hidden_from=("viewer",)),
@@ -80,6 +81,8 @@ TABLE: Mapping[str, Row] = {
     "batch_detail": Row(reads=MEMBERS, arguments=OF_BATCH),
     "batch_running": Row(reads=WRITERS, acts=WRITERS, arguments=OF_BATCH),
     "batch_release": Row(acts=WRITERS, arguments=OF_BATCH),
+    "batch_correct": Row(reads=MANAGERS, acts=MANAGERS, arguments=OF_BATCH),
+    "batch_left_out": Row(reads=MEMBERS, arguments=OF_BATCH),
     "batch_live": Row(reads=MEMBERS, arguments=OF_BATCH),
     "batch_archive": Row(reads=MEMBERS, arguments=OF_BATCH),
     "batch_results": Row(reads=MEMBERS, arguments=("batch", "csv")),
@@ -143,6 +146,7 @@ def things(batch: Batch, operator: Client, artifact_folder: Any) -> dict[str, st
         "submission": str(job.submissions.get().pk),
         "account": batch.account.slug,
         "csv": "csv",
+        "0": "0",
         "1": "1",
     }
 
