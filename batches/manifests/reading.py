@@ -150,7 +150,8 @@ def _rows_of_table(
     spool: IO[bytes],
     only: int | None,
 ) -> Iterator[ManifestRow | None]:
-    for position, span, cells in tables.spooled(table, known, findings, limits, spool):
+    are_corrections = checker.are_corrections
+    for position, span, cells in tables.spooled(table, known, findings, limits, spool, are_corrections=are_corrections):
         if only is None or position == only:
             yield checker.check(position, span, dict(cells), ()) if span else None
         if position == only:

@@ -128,6 +128,11 @@ class RowChecker:
             _reader=self._reader,
         )
 
+    @property
+    def are_corrections(self) -> bool:
+        """Whether rows are known that these correct."""
+        return self._is_as_before is not None
+
     def _is_left(self, columns: dict[str, JsonValue], value: dict[str, JsonValue], report: RowReport) -> bool:
         """Whether the row says nothing that could be checked: what it stands for is not there. Either it is as it was
         before, or that is an error."""

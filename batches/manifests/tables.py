@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import IO, Literal
 
-from batches.manifests import cellvalues, columns, delimited, guarding, keys
+from batches.manifests import cellvalues, columns, delimited, evidence, guarding, keys
 from batches.manifests.archive import Archive
 from batches.manifests.choices import Choices
 from batches.manifests.columns import Columns
@@ -26,8 +26,6 @@ from batches.manifests.workbook import Workbook
 
 TableFormat = Literal["csv", "xlsx"]
 _MOST_BLANK_ROWS = 1_000_000
-#: As `evidence` tells of a value that is too long to be kept with its row.
-_NOT_KEPT = re.compile(r"\((?:document|text), [\d,]+ characters\)|\((?:list|object), too long to keep here\)")
 _ABOUT_DATES = re.compile(r"date|datum|fecha|fällig|geboren|birth", re.IGNORECASE)
 _SERIALS = range(20_000, 60_000)  # 1954 to 2064 as Excel counts days
 
@@ -112,14 +110,22 @@ def of_workbook(archive: Archive, choices: Choices, limits: Limits, stack: ExitS
 
 
 def spooled(
-    table: Table, known: Columns, findings: Findings, limits: Limits, spool: IO[bytes]
+    table: Table,
+    known: Columns,
+    findings: Findings,
+    limits: Limits,
+    spool: IO[bytes],
+    *,
+    are_corrections: bool = False,
 ) -> Iterator[tuple[int, Span | None, dict[str, str]]]:
     """Each row with its position, its span in `spool` and its cells by column, after noting what is wrong with it.
+
+    Of corrections, cells that only tell of a longer text are judged where the row before is known (`rows.py`).
 
     The span is None where the row cannot be used at all. Raises ManifestRefused where there are too many.
     """
     table.judge(known)
-    watch = _Watch(known, findings)
+    watch = _Watch(known, findings, are_corrections=are_corrections)
     position, end = -1, 0
     for position, row in enumerate(table.rows):
         if position >= limits.max_rows:
@@ -214,7 +220,8 @@ def _without_header(rows: Iterator[TableRow], names: tuple[str, ...]) -> Iterato
 class _Watch:
     """What a spreadsheet program has done to the cells of mapped columns."""
 
-    def __init__(self, known: Columns, findings: Findings) -> None:
+    def __init__(self, known: Columns, findings: Findings, *, are_corrections: bool) -> None:
+        self._are_corrections = are_corrections
         self._findings = findings
         self._mapped = [(index, name) for index, name in enumerate(known.names) if known.mapping.get(name)]
         self._ids = known.id_index
@@ -229,7 +236,9 @@ class _Watch:
             if not cell:
                 continue
             self._empty.pop(index, None)
-            fault = row.faults.get(index) or (_not_a_value(cell) if cell[0] in "#(" else None)
+            fault = row.faults.get(index) or (_error_word(cell) if cell[0] == "#" else None)
+            if fault is None and cell[0] == "(" and not self._are_corrections and evidence.is_stand_in(cell.strip()):
+                fault = _NOT_KEPT
             if fault is not None:
                 place = Place(position, row.line, None, None, f"Column {shown(name, 40)}: {fault.message}", fault.fix)
                 self._findings.row_error(fault.code, keys.column(name), place)
@@ -265,11 +274,15 @@ class _Watch:
             self._findings.upload_warning(Code.UNKNOWN_COLUMN, message, fix, unused)
 
 
-def _not_a_value(cell: str) -> Unfit | None:
-    text = cell[:60].strip()
-    if _NOT_KEPT.fullmatch(text):
-        message = "the list of failed rows was too short for this text, and only tells its length."
-        return Unfit(Code.BAD_TEXT, message, "Put the text itself there, or upload the rows of the first file again.")
+_NOT_KEPT = Unfit(
+    Code.BAD_TEXT,
+    "the list of failed rows was too short for this text, and only tells its length.",
+    "Put the text itself there, or upload the rows of the first file again.",
+)
+
+
+def _error_word(cell: str) -> Unfit | None:
+    text = cell[:40].strip()
     if text in cellvalues.ERRORS or (len(text) > 3 and not text.strip("#")):
         message = f"the cell shows {shown(text, 20)}, which a spreadsheet program puts in place of a value."
         return Unfit(Code.SPREADSHEET_DAMAGE, message, "Correct the formula or widen the column, and export it again.")
