@@ -6,6 +6,7 @@ a cell, is refused with its line, so that no row can swallow the ones below it. 
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ _QUOTED_REST = re.compile(r'(?:[^"]++|"")*+')
 _DIGITS = re.compile(r"\d+")
 #: Of one physical line that is read at once. A longer one is no row that could be kept.
 _LINE_BYTES = 16_000_000
+#: Of one row: more than a document may have, and little enough to be held several times over.
+_ROW_CHARACTERS = 8_000_000
+#: Of one row; a header names far fewer. What comes behind stays one piece, and is an error.
+_MOST_CELLS = 5_000
 _HEADER_CHARACTERS = 1_000_000
 
 
@@ -80,7 +85,7 @@ def records(file: IO[bytes], start: int, first_line: int, dialect: Dialect, limi
 
     Raises ManifestRefused (`bad_csv_row`) at a quote that leaves it unclear where a row ends.
     """
-    reader = _Reader(dialect.delimiter, limits.max_row_bytes)
+    reader = _Reader(dialect.delimiter, min(limits.max_row_bytes, _ROW_CHARACTERS))
     file.seek(start)
     for number, line in enumerate(_lines(file), first_line):
         if number - first_line >= dialect.skipped_lines:
@@ -126,7 +131,7 @@ class _Reader:
         self._most = most
         self._unquoted = re.compile(f"[^{re.escape(delimiter)}\r\n]*")
         self._cells: list[str] = []
-        self._parts: list[str] = []  # of the quoted cell that is open
+        self._open = io.StringIO()  # the quoted cell that is open; of many short lines, a list would take far more
         self._size = 0
         self._line = 0
         self._opened_at = 0
@@ -140,8 +145,8 @@ class _Reader:
             return self._overlong(number, line)
         if not self._is_open:
             ended = line.rstrip("\r\n")
-            if '"' not in ended:
-                return Record(number, ended.split(self._delimiter), is_cut=ended == line)
+            if '"' not in ended and len(line) <= self._most:
+                return Record(number, ended.split(self._delimiter, _MOST_CELLS), is_cut=ended == line)
             self._begin(number)
         self._size += len(line)
         at = 0
@@ -172,25 +177,26 @@ class _Reader:
     def _cell(self, number: int, line: str, at: int) -> int:
         """Read the cell that begins at `at`, or open its quote; returns where it ended."""
         if line[at : at + 1] == '"':
-            self._is_open, self._opened_at, self._parts = True, number, []
+            self._is_open, self._opened_at, self._open = True, number, io.StringIO(newline="")
             return at + 1
         plain = self._unquoted.match(line, at)
         text = plain[0] if plain else ""
         if text.lstrip(" \t").startswith('"'):
             self._fault = "A blank stands before the opening quote of a cell."
-        self._cells.append(text)
+        if len(self._cells) <= _MOST_CELLS:
+            self._cells.append(text)
         return at + len(text)
 
     def _rest_of_quoted(self, line: str, at: int) -> int:
         rest = _QUOTED_REST.match(line, at)
         end = rest.end() if rest else at
         if self._size <= self._most:
-            self._parts.append(line[at:end].replace('""', '"'))
+            self._open.write(line[at:end].replace('""', '"'))
         if end == len(line):
             return end
         self._is_open = False
-        self._cells.append("".join(self._parts))
-        self._parts = []
+        if len(self._cells) <= _MOST_CELLS:
+            self._cells.append(self._open.getvalue())
         end += 1
         while line[end : end + 1] == " ":
             end += 1

@@ -16,6 +16,10 @@ from batches.manifests.problems import Code, Unfit, shown
 
 _MOST_ENTRIES = 100_000
 _MOST_CELLS = 2_000
+_DEEPEST = 100
+_LONGEST_TEXT = 1_000_000  # Excel's own limit is 32,767 characters
+#: Of one tag, comment or the like. Expat holds it whole.
+_LONGEST_TOKEN = 5_000_000
 _LAST_ROW = 10_000_000
 _ESCAPE = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _REFERENCE = re.compile(r"([A-Z]{1,3})\d{1,7}\Z")
@@ -54,18 +58,30 @@ def feed(reader: Reader, chunks: Iterable[bytes]) -> Iterator[None]:
             raise Damaged("too many names")
         return names.setdefault(name, name.rpartition(" ")[2])
 
+    depth = 0
+
     def begin(name: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > _DEEPEST:
+            raise Damaged("nested too deep")
         reader.start(local(name), {local(key): value for key, value in attributes.items()})
 
     def finish(name: str) -> None:
+        nonlocal depth
+        depth -= 1
         reader.end(local(name))
 
     parser.StartElementHandler = begin
     parser.EndElementHandler = finish
     parser.CharacterDataHandler = reader.text
     parser.StartDoctypeDeclHandler = _refuse_doctype
+    given = 0
     for chunk in chunks:
         parser.Parse(chunk, False)
+        given += len(chunk)
+        if given - parser.CurrentByteIndex > _LONGEST_TOKEN:
+            raise Damaged("a tag that does not end")
         yield
     parser.Parse(b"", True)
     yield
@@ -133,12 +149,14 @@ class StringReader(Reader):
 
     found: deque[str] = field(default_factory=deque)
     _parts: list[str] = field(default_factory=list)
+    _size: int = 0
     _is_text: bool = False
     _in_reading: bool = False
 
     def start(self, name: str, attributes: Attributes) -> None:
         if name in {"si", "is"}:
             self._parts.clear()
+            self._size = 0
         elif name == "rPh":
             self._in_reading = True
         elif name == "t":
@@ -155,6 +173,7 @@ class StringReader(Reader):
 
     def text(self, text: str) -> None:
         if self._is_text:
+            self._size = _grown(self._size, text)
             self._parts.append(text)
 
 
@@ -180,6 +199,7 @@ class SheetReader(Reader):
         self._column = -1
         self._kind, self._style = "", 0
         self._parts: list[str] = []
+        self._size = 0
         self._is_value = self._has_value = self._has_formula = self._is_inline = self._in_cell = False
 
     def start(self, name: str, attributes: Attributes) -> None:
@@ -210,6 +230,7 @@ class SheetReader(Reader):
 
     def text(self, text: str) -> None:
         if self._is_value:
+            self._size = _grown(self._size, text)
             self._parts.append(text)
         elif self._is_inline:
             self._inline.text(text)
@@ -220,6 +241,7 @@ class SheetReader(Reader):
         self._kind = attributes.get("t", "n")
         self._style = int(attributes.get("s", "0"))
         self._parts.clear()
+        self._size = 0
         self._in_cell = True
         self._has_value = self._has_formula = self._is_inline = self._is_value = False
 
@@ -258,6 +280,13 @@ class SheetReader(Reader):
             message = f"The cell shows the error {shown(given, 20)}."
             raise Unfit(Code.SPREADSHEET_DAMAGE, message, "Correct the formula, or put the value itself there.")
         return given.strip() if self._kind == "d" else self._number(given.strip(), self._style)
+
+
+def _grown(size: int, text: str) -> int:
+    size += len(text)
+    if size > _LONGEST_TEXT:
+        raise Damaged("a text is longer than any cell can hold")
+    return size
 
 
 def unescaped(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -165,6 +166,19 @@ def test_a_line_of_17_mb_is_refused_alone() -> None:
     with uploaded(table("A,<p>" + "x" * 17_000_000, "B,<p>")) as manifest:
         assert codes(manifest.errors) == [("file_too_large", None, (0,))]
         assert [row.business_id for row in manifest.rows] == ["B"]
+
+
+@pytest.mark.parametrize("row", ["," * 300_000, '"x",' * 100_000, "x" * 400_000, '"' + "x\n" * 200_000 + '"'])
+def test_a_row_of_any_shape_is_an_error_and_takes_little_memory(row: str) -> None:
+    raw = f"id,html\nA,x,{row}\nB,<p>\n".encode()
+    tracemalloc.start()
+    try:
+        with uploaded(raw, limits=Limits(max_row_bytes=350_000)) as manifest:
+            assert manifest.errors[0].rows == (0,)
+            assert [row.business_id for row in manifest.rows] == ["B"]
+        assert tracemalloc.get_traced_memory()[1] < 12_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_rows_beyond_the_limit_are_refused() -> None:

@@ -279,6 +279,22 @@ def test_a_damaged_part_is_refused_with_a_sentence(part: str, old: str, new: str
     assert refused.fix
 
 
+@pytest.mark.parametrize(
+    "sheet",
+    [
+        "<a>" * 200 + "</a>" * 200,
+        f"<!--{'x' * 6_000_000}-->",
+        f'<row r="1"><c t="inlineStr"><is><t>{"x" * 1_100_000}</t></is></c></row>',
+        f'<row r="1"><c><v>{"1" * 1_100_000}</v></c></row>',
+        '<row r="1"><c r="CZZ1"><v>1</v></c></row>',
+    ],
+    ids=["deep", "comment", "text", "number", "wide"],
+)
+def test_xml_that_would_not_fit_into_memory_is_damage(sheet: str) -> None:
+    refused = refusal(by_hand(shared((0, 1), (2, 2)) + sheet, "<t>id</t>", "<t>html</t>", "<t>A</t>"))
+    assert refused.code is Code.ARCHIVE_DAMAGED
+
+
 def test_a_workbook_that_grows_out_of_proportion_is_refused_before_it_is_read() -> None:
     padded = by_hand(shared((0, 1), (2, 2)), "<t>id</t>", "<t>html</t>", " " * 30_000_000)
     assert refusal(padded).code is Code.ARCHIVE_UNSAFE
