@@ -62,6 +62,8 @@ def _why_paused(batch: Batch, progress: Progress) -> str:
         return ""
     is_said = progress.state == BatchState.RUNNING or not batch.pause_reason
     because = "" if is_said else f"It was paused because: {wording.sentence(batch.pause_reason)} "
+    if batch.writing_at is not None:
+        return f"{because}It begins by itself when all of them are there."
     how = wording.resume_command(batch.public_id)
     return f"{because}When it may go on, resume it on its page, or in the project folder with: {how}."
 

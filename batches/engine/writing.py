@@ -3,7 +3,7 @@
 A batch of one group is there whole or not at all. A larger one is paused while its rows are written, so nothing of it
 is sent before all of them are there; `Batch.writing_at` says so. Who dies between two groups leaves the rows that are
 there, and whoever writes the same plan again goes on behind them. Groups keep SQLite's one write lock for tenths of a
-second instead of half a minute. What may be started is `intake.py`.
+second instead of minutes (docs/decisions/0024-rows-of-large-batches.md). What may be started is `intake.py`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_safe
 
-from batches import attention, audits, cursors, failures, listings, rights, selectors, sentences, wording
+from batches import attention, audits, cursors, failures, listings, rights, selectors, sentences, uploads, wording
 from batches.actions import Chosen
 from batches.engine import spending
 from batches.models import Batch, Verb
@@ -84,6 +84,7 @@ def batch_list(request: SignedInRequest) -> HttpResponse:
         "running_actions": attention.running_actions(request.user),
         "all_alerts_url": _all_alerts(request.user),
         "may_start": selectors.writable_workspaces(request.user).exists(),
+        "drafts_count": uploads.living_count(request.user),
         "shows_workspace": selectors.visible_workspaces(request.user).count() > 1,
         "is_live": any(row.progress.state not in wording.ENDED_STATES for row in page.rows),
         "live_url": reverse("batches:batch_list_live"),
