@@ -7,6 +7,8 @@ import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.contrib.auth.models import User
+
 from batches import templating
 from batches.engine import causes
 from batches.models import (
@@ -18,6 +20,7 @@ from batches.models import (
     BulkActionItem,
     Document,
     DocumentVersion,
+    Draft,
     Duration,
     FailureClass,
     Job,
@@ -215,6 +218,26 @@ def make_event(*, account: ProviderAccount | None = None, at: datetime = NOW, **
         "received_at": at,
     }
     return WebhookEvent.objects.create(**defaults | fields)
+
+
+def make_draft(*, batch: Batch | None = None, **fields: Any) -> Draft:
+    """A draft in the workspace and at the account of a batch; it was not looked at."""
+    batch = batch or make_batch()
+    number = next(_numbers)
+    uploader = User.objects.create_user(f"uploader {number}")
+    defaults: dict[str, Any] = {
+        "public_id": f"dft_{number}",
+        "workspace": batch.workspace,
+        "account": batch.account,
+        "filename": "invoices.csv",
+        "upload_key": f"{batch.workspace.slug}/uploads/dft_{number}",
+        "upload_sha256": "d" * 64,
+        "upload_bytes": 100,
+        "created_by": uploader,
+        "created_at": NOW,
+        "touched_at": NOW,
+    }
+    return Draft.objects.create(**defaults | fields)
 
 
 def make_bulk_action(*, batch: Batch | None = None, **fields: Any) -> BulkAction:

@@ -18,6 +18,7 @@ from batches.models import (
     Batch,
     BatchItem,
     BulkActionItem,
+    ColumnMapping,
     Document,
     DocumentVersion,
     Exchange,
@@ -31,6 +32,7 @@ from batches.models import (
     StoreFinding,
     StoreSweep,
     Submission,
+    Template,
     WebhookEvent,
     Workspace,
 )
@@ -41,11 +43,13 @@ from tests.factories import (
     make_batch,
     make_bulk_action,
     make_bulk_action_item,
+    make_draft,
     make_duration,
     make_event,
     make_job,
     make_saved_job,
     make_submission,
+    make_template_version,
     make_version,
     make_workspace,
 )
@@ -102,6 +106,22 @@ def second_lane() -> None:
 def second_creation() -> None:
     workspace = make_workspace()
     twice(lambda: make_batch(workspace=workspace, creation_key="one click"))
+
+
+def second_column_mapping() -> None:
+    workspace = make_workspace()
+    twice(lambda: ColumnMapping.objects.create(workspace=workspace, header_sha256="a" * 64))
+
+
+def second_template() -> None:
+    workspace = make_workspace()
+    twice(lambda: Template.objects.create(workspace=workspace, slug="invoice", name="Invoice"))
+
+
+def second_template_version() -> None:
+    workspace = make_workspace()
+    make_template_version(workspace=workspace, source="one")
+    changed(make_template_version(workspace=workspace, source="two"), number=1)
 
 
 def second_row(**same: str) -> None:
@@ -194,6 +214,19 @@ BREACHES: dict[str, Callable[[], Any]] = {
     "batch_on_conflict_known": lambda: make_batch(on_conflict="shrug"),
     "batch_weight_in_range": lambda: make_batch(weight=0),
     "batch_waits_for_release_paused": lambda: make_batch(waits_for_release=True),
+    "draft_public_id_unique": lambda: twice(lambda: make_draft(public_id="dft_same")),
+    "draft_state_known": lambda: make_draft(state="dreaming"),
+    "draft_take_known": lambda: make_draft(take="some"),
+    "draft_on_conflict_known": lambda: make_draft(on_conflict="shrug"),
+    "draft_lease_pairs": lambda: make_draft(lease_owner="host:1"),
+    "draft_due_in_the_workers_turn": lambda: make_draft(due_at=NOW),
+    "column_mapping_once_per_workspace_and_header": second_column_mapping,
+    "template_slug_once_per_workspace": second_template,
+    "template_version_number_once": second_template_version,
+    "template_version_number_from_one": lambda: changed(
+        make_template_version(workspace=make_workspace(), source="x"), number=0
+    ),
+    "version_template_with_data": lambda: make_version(workspace=make_workspace(), template_data={"a": 1}),
     "item_position_once_per_batch": lambda: second_row(position="position"),
     "item_document_once_per_batch": lambda: second_row(document="document"),
     "item_dismissed_with_note": lambda: changed(in_batch_of(make_job()), dismissed_at=NOW),
@@ -274,6 +307,8 @@ FURTHER_BREACHES: list[tuple[str, Callable[[], Any]]] = [
     ("store_finding_resolved_with_words", lambda: make_finding(resolution="Stored again.")),
     ("store_sweep_lease_pairs", lambda: StoreSweep.objects.create(kind="objects", lease_until=NOW)),
     ("bulk_action_lease_pairs", lambda: make_bulk_action(lease_until=NOW)),
+    ("draft_lease_pairs", lambda: make_draft(lease_until=NOW)),
+    ("draft_due_in_the_workers_turn", lambda: make_draft(due_at=NOW, state="started")),
 ]
 
 

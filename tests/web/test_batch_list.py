@@ -35,7 +35,7 @@ def many(workspace: Workspace, account: ProviderAccount) -> list[Batch]:
 
 
 def test_without_batches_it_says_how_to_start(operator: Client, viewer: Client) -> None:
-    assert "Hand over a manifest" in operator.get("/").text
+    assert "Hand over a table" in operator.get("/").text
     assert "ask an administrator" in viewer.get("/").text
 
 
@@ -59,7 +59,7 @@ def test_the_number_of_queries_is_the_same_for_one_batch_and_for_many(
 ) -> None:
     for batch in many[:12]:
         make_saved_job(batch=batch)
-    with django_assert_max_num_queries(14):
+    with django_assert_max_num_queries(15):
         operator.get("/")
 
 
