@@ -14,7 +14,8 @@ from batches.models import ItemResult, Verb
 
 @dataclass(frozen=True)
 class NewInput:
-    """Other content for a document: `text` is HTML, Markdown or a URL, by `kind` (`models.SourceKind`)."""
+    """Other content for a document: `text` is HTML, Markdown, a URL, or JSON for a template, by `kind`
+    (`models.SourceKind`)."""
 
     kind: str
     text: str = field(repr=False)

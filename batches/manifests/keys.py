@@ -80,7 +80,7 @@ def checked_names(
         return given
     blamed = False
     for key in row:
-        if key in KNOWN or key.startswith(REMARK):
+        if key in KNOWN or key == TEMPLATE or key.startswith(REMARK):
             continue
         meant = _meant_source(key, has_source=bool(given))
         if meant:

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from urllib.parse import urlsplit
 
+from batches.manifests import addresses
 from batches.manifests.jsonrows import JsonValue, Number, plain
 from batches.manifests.problems import Code, Unfit, shown
 
@@ -44,7 +45,7 @@ def filename(value: JsonValue) -> str:
 
 
 def url(value: str) -> str:
-    """A full web address, trimmed. Whether the provider may reach it is the provider's to say."""
+    """A full https address of a host that is public as far as its text says, trimmed."""
     address = value.strip()
     complaint = _url_complaint(address)
     if complaint:
@@ -104,7 +105,11 @@ def _url_complaint(address: str) -> str | None:
         return "is not a web address"
     if parts.scheme not in {"http", "https"} or not host:
         return "is not a web address"
-    return "holds a user name or password" if "@" in parts.netloc else None
+    if "@" in parts.netloc:
+        return "holds a user name or password"
+    if addresses.is_private(f"[{host}]" if ":" in host else host):
+        return "leads into a private network, where no provider may go"
+    return None if parts.scheme == "https" else "does not begin with https://"
 
 
 _FIX_META = 'Write meta as {"customer": "C-7", "year": 2026}.'

@@ -65,7 +65,8 @@ class ProviderConfig:
 
 @dataclass(frozen=True)
 class DocumentSource:
-    """The exact input of one document version. `text` is HTML, Markdown or a URL, by `kind`."""
+    """The exact input of one document version. `text` is HTML, Markdown, a URL or, for a template that the provider
+    keeps, JSON of `template`, `version` and `data`, by `kind`."""
 
     kind: str
     text: str = field(repr=False)

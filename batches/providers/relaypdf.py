@@ -1,8 +1,9 @@
 """RelayPDF's HTTP contract: the calls and the requests that they make.
 
 A tag beside each fact says how sure it is and where it is from (README, "Tags of vendor facts"), since the contract is
-not closed: codes, statuses and fields may grow, so unknown ones are kept, shown and never final. Answers are read in
-`relaypdf_answers.py`, webhooks in `relaypdf_webhooks.py`.
+not closed: codes, statuses and fields may grow, so unknown ones are kept, shown and never final. How a request names
+its document stands in `relaypdf_sources.py`; answers are read in `relaypdf_answers.py`, webhooks in
+`relaypdf_webhooks.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import datetime
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from batches.providers import redaction, relaypdf_webhooks
+from batches.providers import redaction, relaypdf_sources, relaypdf_webhooks
 from batches.providers import relaypdf_answers as answers
 from batches.providers.base import (
     Accepted,
@@ -54,9 +55,6 @@ JSON_BYTES = 4 * 1024 * 1024
 ERROR_BYTES = 64 * 1024
 ACCOUNT_BYTES = 16 * 1024
 MAX_REDIRECTS = 3
-
-#: Exactly one source among these (A2: CONFIRMED M); templates are not here yet.
-SOURCE_FIELDS = {"html": "html", "markdown": "markdown", "url": "url"}
 
 CAPABILITIES = Capabilities(
     client_key=True,  # A6: CONFIRMED P, S0
@@ -103,12 +101,7 @@ class RelayPDF:
     def prepare(self, source: DocumentSource) -> PreparedRequest:
         """Compact JSON with sorted keys in ASCII, always `response: async`: the only mode for which the key is known to
         work (A6: CONFIRMED S0 for async, UNKNOWN for the others)."""
-        field = SOURCE_FIELDS.get(source.kind)
-        if field is None:
-            raise InvalidInput(f"RelayPDF takes html, markdown or url, not {source.kind!r}.")
-        if not source.text.strip():
-            raise InvalidInput("The document is empty.")
-        body: dict[str, Any] = {field: source.text, "response": "async"}
+        body: dict[str, Any] = {**relaypdf_sources.fields(source), "response": "async"}
         if source.filename:
             body["filename"] = source.filename
         if source.options:

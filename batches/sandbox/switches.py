@@ -86,6 +86,15 @@ class JobSwitches:
 
 
 @dataclass(frozen=True)
+class TemplateSwitches:
+    """Templates that the account keeps: `published` maps each to its newest version, `reads` to the paths that it
+    needs a value for when a submission is `strict`."""
+
+    published: dict[str, int] = field(default_factory=lambda: {"sandbox-table": 3})
+    reads: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class FileSwitches:
     ttl_seconds: float = 86_400.0
     ttl_from: Literal["completion", "submission"] = "completion"
@@ -112,6 +121,7 @@ class Switches:
     idempotency: IdempotencySwitches = field(default_factory=IdempotencySwitches)
     limits: LimitSwitches = field(default_factory=LimitSwitches)
     jobs: JobSwitches = field(default_factory=JobSwitches)
+    templates: TemplateSwitches = field(default_factory=TemplateSwitches)
     files: FileSwitches = field(default_factory=FileSwitches)
     webhooks: WebhookSwitches = field(default_factory=WebhookSwitches)
     faults: tuple[dict[str, Any], ...] = ()

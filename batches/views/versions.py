@@ -21,7 +21,7 @@ from batches.engine.orders import NewInput, Order
 from batches.engine.verbs import Asked
 from batches.manifests import Limits
 from batches.manifests.single import read_single
-from batches.models import BatchItem, Document, DocumentVersion, ItemResult, Verb
+from batches.models import BatchItem, Document, DocumentVersion, ItemResult, SourceKind, Verb
 from batches.views import refilling
 from batches.views.access import SignedInRequest, by, document_or_404, record, typed
 from batches.views.stored import opened, store_away
@@ -133,7 +133,7 @@ def _movable(document: Document, version: DocumentVersion) -> list[BatchItem]:
 def _fresh(version: DocumentVersion, items: list[BatchItem], text: str) -> Form:
     source = refilling.source_of(version)
     return Form(
-        text=text if version.input_bytes <= EDITABLE_BYTES else "",
+        text=_readable(version, text) if version.input_bytes <= EDITABLE_BYTES else "",
         options=json.dumps(version.options, ensure_ascii=False, indent=2),
         filename=version.filename,
         items=frozenset(item.pk for item in items[:1]),
@@ -242,7 +242,8 @@ def _page(
         "is_editable": version.input_bytes <= EDITABLE_BYTES,
         "editable_bytes": EDITABLE_BYTES,
         "most_bytes": Limits().max_document_bytes,
-        "is_url": version.kind == "url",
+        "is_url": version.kind == SourceKind.URL,
+        "is_template": version.kind == SourceKind.TEMPLATE,
         "refill": refilling.source_of(version),
     }
     return render(request, "batches/document_regenerate.html", context, status=status)
@@ -277,7 +278,7 @@ def document_diff(request: SignedInRequest, public_id: str, old: int, new: int) 
         "document": document,
         "old": first,
         "new": second,
-        "found": differences.between(*texts),
+        "found": differences.between(_readable(first, texts[0]), _readable(second, texts[1])),
         "is_same": texts[0] == texts[1],
         "settings": _setting_changes(first, second),
     }
@@ -295,6 +296,13 @@ def _shown(value: Any) -> str:
     if value is None:
         return "not set"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _readable(version: DocumentVersion, text: str) -> str:
+    """The input as people read it: the data of a template line by line."""
+    if version.kind != SourceKind.TEMPLATE:
+        return text
+    return json.dumps(json.loads(text), indent=2, sort_keys=True, ensure_ascii=False)
 
 
 def _text(version: DocumentVersion) -> str:

@@ -64,6 +64,38 @@ def test_a_request_is_compact_ascii_json_with_sorted_keys() -> None:
     )
 
 
+def test_a_template_that_the_account_keeps_is_sent_with_its_version_and_strict() -> None:
+    provider = RelayPDF(ProviderConfig("relaypdf", "http://127.0.0.1:1", API_KEY))
+    text = '{"data":{"b":1.5,"a":"\u00e9"},"template":"invoice","version":3}'
+    source = DocumentSource("template", text, filename="a.pdf", options={"format": "A4"})
+    assert provider.prepare(source).body == (
+        b'{"filename":"a.pdf","options":{"format":"A4"},"response":"async","strict":true,'
+        b'"templateData":{"a":"\\u00e9","b":1.5},"templateId":"invoice","templateVersion":3}'
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "<p>",
+        "[]",
+        "{}",
+        '{"template":"invoice","data":{}}',
+        '{"template":"invoice","version":"latest","data":{}}',
+        '{"template":"invoice","version":true,"data":{}}',
+        '{"template":"invoice","version":0,"data":{}}',
+        '{"template":"","version":1,"data":{}}',
+        '{"template":"invoice","version":1,"data":[]}',
+        '{"template":"invoice","version":1,"data":{"a":NaN}}',
+    ],
+)
+def test_a_template_that_is_not_named_whole_is_never_sent(text: str) -> None:
+    provider = RelayPDF(ProviderConfig("relaypdf", "http://127.0.0.1:1", API_KEY))
+    with pytest.raises(InvalidInput):
+        provider.prepare(DocumentSource("template", text))
+
+
 def test_the_bytes_that_were_prepared_are_the_bytes_that_arrive(provider: RelayPDF, double: RelayPDFDouble) -> None:
     request = provider.prepare(INVOICE)
     provider.submit(request, idempotency_key="b2f1-key", now=NOW, gate=open_gate)

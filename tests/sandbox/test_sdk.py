@@ -148,6 +148,7 @@ FAILING: list[tuple[str, dict[str, Any], dict[str, Any], int, str]] = [
     ("an empty wallet", {"fund": 0}, {"html": "<p>x</p>"}, 402, "payment_required"),
     ("a suspended account", {"account": {"suspended": True}}, {"html": "<p>x</p>"}, 403, "account_suspended"),
     ("an unknown template", {}, {"templateId": "invoice", "templateData": {}}, 404, "not_found"),
+    ("an unpublished version", {}, {"templateId": "sandbox-table", "templateVersion": 4}, 404, "not_found"),
     ("a large document", {"limits": {"max_source_bytes": 10}}, {"html": "<p>hello</p>"}, 413, "payload_too_large"),
     ("a public page", {}, {"url": "https://example.com/"}, 502, "render_failed"),
     ("a document without its font", {}, {"html": RUNES}, 502, "render_failed"),

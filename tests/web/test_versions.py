@@ -217,3 +217,19 @@ def test_options_are_shown_as_json(batch: Batch, manager: Client) -> None:
     DocumentVersion.objects.update(options={"format": "A4"})
     page = manager.get(page_of(job, "regenerate")).text
     assert json.dumps({"format": "A4"}, indent=2).replace('"', "&quot;") in page
+
+
+def test_a_template_at_the_provider_is_read_and_changed_as_json_line_by_line(batch: Batch, manager: Client) -> None:
+    job = make_saved_job(batch=batch, business_id="INV-1")
+    stored = '{"data":{"id":"INV-1","total":"12.50"},"template":"invoice","version":3}'
+    DocumentVersion.objects.update(kind="template", input_inline=stored.encode(), input_bytes=len(stored))
+    page = manager.get(page_of(job, "regenerate")).text
+    assert "&quot;total&quot;: &quot;12.50&quot;" in page
+    assert "two tries could print two layouts" in page
+    changed = json.dumps(json.loads(stored) | {"version": 4}, indent=2).replace("\n", "\r\n")
+    regenerate(manager, job, source="edit", text=changed)
+    assert DocumentVersion.objects.get(number=2).kind == "template"
+    assert text_of(2) == stored.replace('"version":3', '"version":4')
+    diff = manager.get(page_of(job, "versions", "1", "2")).text
+    assert "&quot;version&quot;: 4" in diff
+    assert diff.count('class="added"') == 1
