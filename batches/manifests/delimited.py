@@ -143,6 +143,11 @@ class _Reader:
         """The row that ends with this line; None while a quote is open."""
         if isinstance(line, bytes):
             return self._overlong(number, line)
+        if self._is_open and '"' not in line:
+            self._size += len(line)
+            if self._size <= self._most:
+                self._open.write(line)
+            return None
         if not self._is_open:
             ended = line.rstrip("\r\n")
             if '"' not in ended and len(line) <= self._most:
