@@ -18,7 +18,7 @@ ALONE_ON_POSTGRES := -m alone --ignore=tests/scenarios/test_account_trouble.py
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo up test test-sqlite test-postgres simulate chaos chromium lint types check lock clean \
-	bench bench-causes bench-claiming bench-scale bench-statements bench-pacing bench-pacing-clusters bench-requests bench-webhooks loadtest
+	bench bench-causes bench-claiming bench-intake bench-scale bench-statements bench-pacing bench-pacing-clusters bench-requests bench-webhooks loadtest
 
 help:
 	@echo "make demo     install, render the twelve documents of examples/ on the sandbox, print the result, stop"
@@ -115,6 +115,9 @@ bench-scale: $(INSTALLED)
 
 bench-causes: $(INSTALLED)
 	$(BIN)/python -m benchmarks causes $(BENCH)
+
+bench-intake: $(INSTALLED)
+	$(BIN)/python -m benchmarks intake $(BENCH)
 
 bench-statements: $(INSTALLED)
 	$(BIN)/python -m benchmarks statements $(BENCH)

@@ -8,7 +8,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-from benchmarks import causes, pacing, provider_requests, scale, statements, throughput
+from benchmarks import causes, intake, pacing, provider_requests, scale, statements, throughput
 
 DATABASES = ("sqlite", "postgres")
 
@@ -42,6 +42,11 @@ def _parser() -> argparse.ArgumentParser:
     one = tables.add_parser("requests", help="provider requests a document, and how soon it is saved")
     one.add_argument("--database", choices=DATABASES, default="postgres")
     one.add_argument("--webhooks", action="store_true")
+    one = tables.add_parser("intake", help="100,000 rows checked and started, and what others wait for meanwhile")
+    one.add_argument("--rows", type=int, default=100_000)
+    one.add_argument("--databases", nargs="+", choices=DATABASES, default=DATABASES)
+    shapes = [shape.name for shape in intake.SHAPES]
+    one.add_argument("--shapes", nargs="+", choices=shapes, default=shapes)
     return parser
 
 
@@ -54,6 +59,7 @@ def main() -> int:
         "causes": lambda **given: causes.run(**given),
         "statements": lambda documents, databases: statements.run(sizes=documents, databases=databases),
         "pacing": lambda **given: pacing.run(**given),
+        "intake": lambda **given: intake.run(**given),
         "requests": lambda **given: provider_requests.run(**given),
     }[options.pop("table")]
     try:
