@@ -259,14 +259,16 @@ def left_out_lines(batch: Batch) -> Iterator[str]:
 
 
 def _left_out(batch: Batch) -> Iterator[dict[str, Any]]:
+    elsewhere = batch.report.get("left_out_places", {})
     for problem in batch.report.get("errors", []) if batch.report.get("left_out") else []:
         places = {place["row"]: place for place in problem.get("places", [])}
         for row in problem["rows"]:
             place = places.get(row, {})
+            line, business_id = (place["line"], place["id"]) if place else elsewhere.get(str(row), (None, None))
             yield {
                 "row": row,
-                "line": place.get("line"),
-                "id": place.get("id"),
+                "line": line,
+                "id": business_id,
                 "code": problem["code"],
                 "column": problem.get("column"),
                 "reason": place.get("message") or problem["message"],

@@ -216,6 +216,14 @@ def _kept_report(checked: Check) -> dict[str, Any]:
     report = checked.report()
     kept = {name: report[name] for name in ("summary", "warnings", "notices", "encoding", "format", "container")}
     if checked.left_out_count:
-        kept |= {"left_out": checked.left_out_count, "errors": report["errors"]}
+        kept |= {"left_out": checked.left_out_count, "errors": report["errors"], "left_out_places": _places(checked)}
     columns = list(checked.manifest.columns)
     return kept | {"columns": columns[:COLUMNS_MOST], "columns_are_all": len(columns) <= COLUMNS_MOST}
+
+
+def _places(checked: Check) -> dict[str, list[Any]]:
+    """Line and id of the rows that are left out and that no error describes one by one, by their position."""
+    problems = (*checked.manifest.errors, *checked.plan.errors)
+    described = {place.position for problem in problems for place in problem.places}
+    left_out = checked.manifest.left_out(checked.plan)
+    return {str(each.position): [each.line, each.business_id] for each in left_out if each.position not in described}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from typing import Any
 
@@ -10,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from batches.manifests import Limits, ManifestRefused, OnConflict, plan
+from batches.manifests.choices import Choices
+from tests.manifests.faketemplates import FakeTemplate, FakeTemplates
 from tests.manifests.samples import CASES, PAGE, listed, row, uploaded, zipped
 
 LIMITS = Limits(
@@ -107,3 +110,44 @@ def test_accepted_ids_are_stable_and_unique(one: str, other: str) -> None:
         for only in manifest.rows:
             with listed([row(id=only.business_id)], LIMITS) as again:
                 assert [same.business_id for same in again.rows] == [only.business_id]
+
+
+@examples(200)
+@given(st.text(min_size=1, max_size=80))
+def test_any_text_that_is_taken_comes_out_as_it_went_in(text: str) -> None:
+    rows = [
+        {"id": "A", "html_content": text, "note": text, "meta": {"m": text}},
+        {"id": "B", "template": "t", "data": {"x": text}, "note": text},
+    ]
+    templates = FakeTemplates(FakeTemplate("<p>{{ x }}</p>", slug="t"))
+    with listed(rows, LIMITS, templates=templates) as manifest:
+        for only in manifest.rows:
+            assert only.original["note"] == text
+            if only.business_id == "A":
+                assert only.text() == text.removeprefix("\ufeff")
+                assert only.meta["m"] == text
+            else:
+                assert only.template_data == {"x": text, "id": "B", "note": text}
+                assert only.text() == f"<p>{html.escape(text)}</p>"
+
+
+@examples(200)
+@given(
+    st.lists(st.dictionaries(KEYS | st.sampled_from(["template", "template_version"]), JSON_VALUES, max_size=5)),
+    st.booleans(),
+)
+def test_rows_of_any_shape_meet_templates_with_a_sentence_or_a_document(rows: list[Any], at_provider: bool) -> None:
+    chosen = Choices(template="t", template_version=1, are_provider_templates=at_provider)
+    found = FakeTemplates(FakeTemplate("<p>{{ x }} {{ data.y }}</p>", slug="t", number=1))
+    raw = "\n".join(json.dumps(only) for only in rows)
+    try:
+        manifest = uploaded(raw, limits=LIMITS, choices=chosen, templates=found)
+    except ManifestRefused as refused:
+        check_report(refused.report())
+        return
+    with manifest:
+        check_report(manifest.report(plan(manifest, {}, OnConflict.REFUSE)))
+        assert len(manifest.rows) + len(manifest.left_out()) == manifest.row_count
+        for only in manifest.rows:
+            assert only.text().encode()
+            json.dumps([only.template_data, dict(only.original)], allow_nan=False).encode()

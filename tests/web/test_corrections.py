@@ -150,5 +150,17 @@ def test_rows_that_were_left_out_are_listed_with_what_was_wrong(
     assert all(line["reason"] and line["fix"] and line["code"] for line in lines)
 
 
+def test_a_row_that_another_one_blames_is_listed_with_its_own_line_and_id(
+    upload: Any, operator: Client, artifact_folder: Path
+) -> None:
+    upload([{"id": "A-1", "html": "<p>x</p>"}, {"id": "B", "html": "<p>1</p>"}, {"id": "B", "html": "<p>2</p>"}])
+    choose = reverse("batches:draft_choose", args=[Draft.objects.get().public_id])
+    operator.post(choose, {"step": "check", "take": "good", "on_conflict": "refuse", "then": "check"})
+    address = reverse("batches:batch_left_out", args=[started(operator).public_id])
+    content = b"".join(operator.get(address).streaming_content)  # type: ignore[attr-defined] # it streams
+    lines = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
+    assert [(line["row"], line["line"], line["id"]) for line in lines] == [("1", "1", "B"), ("2", "1", "B")]
+
+
 def test_a_batch_without_left_out_rows_has_no_line_for_them(failed: Batch, operator: Client) -> None:
     assert "left-out.csv" not in operator.get(reverse("batches:batch_detail", args=[failed.public_id])).text
