@@ -36,8 +36,12 @@ BEAT = timedelta(seconds=1)
 #: Turns that may end in a mishap, a killed worker's too; some two minutes together.
 TRIES_MOST = 5
 PUT_OFF_FIRST, PUT_OFF_MOST = timedelta(seconds=5), timedelta(seconds=60)
-#: Uploads up to this size are done in the request as well: their answer is there at once.
+#: Uploads up to this size are done in the request as well: their answer is there at once. What takes longer than
+#: this all the same, such as a megabyte of very short rows, is handed to a worker.
 SMALL_BYTES = 1_000_000
+IN_REQUEST = timedelta(seconds=10)
+#: A turn is asked for by a face's clock and taken by the database's; they may be so far apart.
+CLOCKS_APART = timedelta(seconds=2)
 
 GONE = "The file is no longer in the store. Upload it again."
 GAVE_UP = "It was tried several times, and the worker ended each time before it was done. Report it."
@@ -168,7 +172,7 @@ class _Turn:
 
 
 def _free(now: datetime) -> QuerySet[Draft]:
-    waiting = Draft.objects.filter(state__in=drafts.WORKING, due_at__lte=now)
+    waiting = Draft.objects.filter(state__in=drafts.WORKING, due_at__lte=now + CLOCKS_APART)
     return waiting.filter(Q(lease_until=None) | Q(lease_until__lt=now))
 
 

@@ -162,7 +162,14 @@ def work_on_small(draft: Draft) -> bool:
         return False
     clock = SystemClock()
     clock.calibrate()
-    return checking.work_on(draft.pk, clock, owner=_owner(), store=open_store(settings.STORAGE_URL))
+    ends_at = clock.now() + checking.IN_REQUEST
+    return checking.work_on(
+        draft.pk,
+        clock,
+        owner=_owner(),
+        store=open_store(settings.STORAGE_URL),
+        stopping=lambda: clock.now() > ends_at,
+    )
 
 
 def ring_for_drafts() -> bool:

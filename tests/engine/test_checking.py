@@ -398,6 +398,22 @@ def test_a_small_upload_is_done_in_the_request_and_a_large_one_is_left_to_a_work
     assert fresh(draft).state == DraftState.CHECKED
 
 
+def test_what_takes_too_long_for_a_request_is_left_to_a_worker(
+    draft: Draft, settings: Any, store: DiskStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.STORAGE_URL = f"file://{store.root}"
+    monkeypatch.setattr(checking, "IN_REQUEST", timedelta(seconds=-1))
+    assert not pumping.work_on_small(drafts.ask_check(draft.pk, now=NOW))
+    left = fresh(draft)
+    assert (left.state, left.lease_owner, left.tries) == (DraftState.CHECKING, None, 0)
+    assert work(draft, store, now=left.due_at or NOW).state == DraftState.CHECKED
+
+
+def test_a_face_whose_clock_is_a_little_ahead_is_done_in_its_request(draft: Draft, store: DiskStore) -> None:
+    drafts.ask_check(draft.pk, now=NOW + timedelta(seconds=1))
+    assert work(draft, store).state == DraftState.CHECKED
+
+
 def test_what_a_dead_worker_left_is_rung_for(starting: Draft, rings: list[str]) -> None:
     rings.clear()
     assert pumping.ring_for_drafts()

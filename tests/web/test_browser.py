@@ -274,6 +274,9 @@ def varied(workspace: Workspace, account: ProviderAccount) -> Batch:
 KNOWN = b'[{"id": "KNOWN", "html_content": "<p>1</p>"}]'
 
 
+APRIL = "Rechnung;Text;Betrag, mit einem längeren Namen\nR-1;<p>Müller</p>;1,50\nR-2;;2,00\n".encode("cp1252")
+
+
 def hand_over(page: Page, content: bytes) -> None:
     page.goto("/new/")
     page.click("text=What a manifest looks like")
@@ -311,6 +314,19 @@ def test_every_page_fits_is_readable_and_names_its_controls(
         page.set_input_files("#id_file", files=[{"name": "bad.json", "mimeType": "application/json", "buffer": bad}])
         page.click("text=Upload and check")
         page.wait_for_selector(".problem")
+        check()
+        page.goto("/new/")
+        page.set_input_files("#id_file", files=[{"name": "april.csv", "mimeType": "text/csv", "buffer": APRIL}])
+        page.click("text=Upload and check")
+        page.wait_for_selector("text=Which of these reads right?")
+        check()
+        page.click("text=Take this")
+        page.fill("#target-0", "id")
+        page.fill("#target-1", "html")
+        page.click("text=Check with this mapping")
+        page.wait_for_selector("text=Read it otherwise")
+        check()
+        page.goto("/drafts/")
         check()
         hand_over(page, KNOWN)
         check()
