@@ -11,6 +11,7 @@ from batches import sentences, uploads, wording
 from batches.engine import drafts
 from batches.forms import AccountField, CheckForm
 from batches.manifests.choices import Choices
+from batches.manifests.keys import REMARK
 from batches.models import ConflictPolicy, Draft, DraftState, ProviderAccount, TakeRows
 from batches.selectors import usable_accounts
 from batches.views import problems
@@ -237,7 +238,7 @@ def _columns(draft: Draft, choices: Choices) -> list[Column]:
     sample = _sample(draft)
     columns = []
     for number, name in enumerate(names):
-        if not name:
+        if not name or name.startswith(REMARK):  # columns that a list of failed rows adds become nothing
             continue
         target, hint = proposed.get(name, ""), ""
         if choices.mapping is not None:

@@ -38,7 +38,7 @@ def row(draft: Draft, number: int) -> str:
 
 def test_the_document_stands_in_a_frame_without_origin_scripts_or_forms(draft: Draft, operator: Client) -> None:
     answer = operator.get(row(draft, 0)).text
-    assert f'<iframe class="preview" sandbox="" src="{row(draft, 0)}?frame"' in answer
+    assert f'<iframe class="preview paper" sandbox="" src="{row(draft, 0)}?frame"' in answer
     assert "<script>parent" not in answer
     assert "&lt;b&gt;bold&lt;/b&gt;" in answer
     frame = operator.get(f"{row(draft, 0)}?frame")
