@@ -38,7 +38,14 @@ from batches.models import (
     WebhookEvent,
 )
 from tests.engine.test_deadlines import fill
-from tests.factories import NOW, make_bulk_action, make_bulk_action_item, make_job, make_saved_job
+from tests.factories import (
+    NOW,
+    make_bulk_action,
+    make_bulk_action_item,
+    make_job,
+    make_saved_job,
+    make_template_version,
+)
 
 pytestmark = pytest.mark.django_db
 OURS = list(apps.get_app_config("batches").get_models())
@@ -74,6 +81,7 @@ def rows(batch: Batch, admin_user: User) -> Job:
     StoreFinding.objects.create(kind="orphaned", storage_key="north/x", words="No row names it.", found_at=NOW)
     StoreSweep.objects.create(kind="objects")
     make_bulk_action_item(action=make_bulk_action(batch=batch), job=job)
+    make_template_version(workspace=batch.workspace, source="<p>{{ name }}</p>")
     return job
 
 

@@ -36,6 +36,8 @@ from batches.models import (
     StoreFinding,
     StoreSweep,
     Submission,
+    Template,
+    TemplateVersion,
     WebhookEvent,
     Workspace,
 )
@@ -94,10 +96,28 @@ class DocumentAdmin(Evidence):
 
 @admin.register(DocumentVersion)
 class DocumentVersionAdmin(Evidence):
-    hidden = ("input_inline",)
+    hidden = ("input_inline", "template_data")
     list_display = ("document", "number", "kind", "input_bytes", "input_sha256", "created_by", "created_at")
     list_select_related = ("document", "created_by")
     search_fields = ("document__business_id", "input_sha256")
+
+
+@admin.register(Template)
+class TemplateAdmin(Evidence):
+    list_display = ("name", "slug", "workspace", "created_at", "archived_at")
+    list_select_related = ("workspace",)
+    search_fields = ("name", "slug")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Template]:
+        return super().get_queryset(request).select_related("published__template").defer("published__source")
+
+
+@admin.register(TemplateVersion)
+class TemplateVersionAdmin(Evidence):
+    hidden = ("source", "fields")
+    list_display = ("template", "number", "filename", "sha256", "created_by", "created_at")
+    list_select_related = ("template", "created_by")
+    search_fields = ("template__slug", "template__name", "sha256")
 
 
 @admin.register(Artifact)

@@ -129,7 +129,8 @@ def _of_table(seen: Look, table: Table, choices: Choices, templates: Templates, 
         columns.checked(table.names, mapping, table.header_line)
     except ManifestRefused as refused:
         problem = f"{refused.message} {refused.fix}"
-    unmapped = columns.unmapped(template_fields, mapping)
+    needed = recognising.needed_fields(choices, templates)
+    unmapped = columns.unmapped(needed, mapping)
     seen = replace(
         seen,
         delimiter=table.delimiter,

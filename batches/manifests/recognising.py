@@ -16,7 +16,7 @@ from batches.manifests.jsonrows import Span
 from batches.manifests.limits import Limits
 from batches.manifests.problems import Code, ManifestRefused, Unfit, shown
 from batches.manifests.tables import Table
-from batches.manifests.templates import Templates
+from batches.manifests.templates import RowTemplate, Templates
 
 Format = Literal["json", "jsonl", "csv", "xlsx", "files"]
 ACCEPTED = (
@@ -73,10 +73,23 @@ def template_fields(choices: Choices, templates: Templates) -> Mapping[str, tupl
 
     Raises ManifestRefused where there is no such template.
     """
-    if not choices.template or choices.are_provider_templates:
+    template = _template(choices, templates)
+    return template.fields if template else {}
+
+
+def needed_fields(choices: Choices, templates: Templates) -> Mapping[str, tuple[int, ...]]:
+    """Those of `template_fields` that a row may not lack. Raises as it does."""
+    template = _template(choices, templates)
+    if template is None:
         return {}
+    return {path: lines for path, lines in template.fields.items() if path not in template.optional}
+
+
+def _template(choices: Choices, templates: Templates) -> RowTemplate | None:
+    if not choices.template or choices.are_provider_templates:
+        return None
     try:
-        return templates.find(choices.template, choices.template_version).fields
+        return templates.find(choices.template, choices.template_version)
     except Unfit as reason:
         raise ManifestRefused(reason.code, reason.message, reason.fix) from reason
 

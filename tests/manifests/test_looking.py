@@ -32,6 +32,7 @@ class OneTemplate:
 
     key, slug, number = 7, "invoice", 3
     fields: Mapping[str, tuple[int, ...]] = FIELDS
+    optional: frozenset[str] = frozenset()
 
     def fill(self, data: Mapping[str, Any]) -> str:
         return f"<p>{json.dumps(data, sort_keys=True)}"
