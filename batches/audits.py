@@ -29,7 +29,6 @@ CORRECTIONS_SHOWN = 5
 #: What the audit log says that was done, by the action of an entry.
 ACTIONS: Mapping[str, str] = {
     "start_batch": "Started",
-    "check_upload": "Checked a file:",
     "upload_file": "Uploaded a file:",
     "choose_for_upload": "Changed what was chosen for",
     "start_upload": "Asked to start",
