@@ -60,17 +60,7 @@ def read(
         if content.table is not None:
             known = _known_columns(content.table, choices, templates, findings)
         rows_file = content.text.file if content.text and not known else source.spool(stack)
-        checker = RowChecker(
-            opened.files,
-            rows_file,
-            limits,
-            findings,
-            has_characters=content.format == "json",
-            templates=templates,
-            choices=choices,
-            nest=known.row if known else as_given,
-            is_as_before=is_as_before,
-        )
+        checker = _checker(opened, content, known, rows_file, limits, findings, choices, templates, is_as_before)
         if content.table is not None and known is not None:
             rows = _rows_of_table(content.table, known, checker, findings, limits, rows_file, only)
         else:
@@ -102,6 +92,30 @@ def read(
             _resources=stack.pop_all(),
             _reader=checker.reader,
         )
+
+
+def _checker(
+    opened: source.Opened,
+    content: Content,
+    known: Columns | None,
+    rows_file: IO[bytes],
+    limits: Limits,
+    findings: Findings,
+    choices: Choices,
+    templates: Templates,
+    is_as_before: AsBefore | None,
+) -> RowChecker:
+    return RowChecker(
+        opened.files,
+        rows_file,
+        limits,
+        findings,
+        has_characters=content.format == "json",
+        templates=templates,
+        choices=choices,
+        nest=known.row if known else as_given,
+        is_as_before=is_as_before,
+    )
 
 
 def _counted(rows: Iterator[ManifestRow | None], progress: Callable[[int], None]) -> tuple[int, list[ManifestRow]]:

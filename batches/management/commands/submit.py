@@ -227,7 +227,7 @@ def _refuse_an_empty_folder(path: Path) -> None:
         raise ManifestRefused(
             Code.NO_MANIFEST,
             f"The folder {path} is empty.",
-            "Put a manifest.json (or manifest.jsonl) into it, beside the files that it names.",
+            "Put a manifest (manifest.json, manifest.csv or manifest.xlsx) into it, beside the files that it names.",
         )
 
 
