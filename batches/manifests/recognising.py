@@ -61,6 +61,8 @@ def recognised(opened: source.Opened, choices: Choices, limits: Limits, stack: E
         message = f"{shown(opened.manifest_name)} is a web page, not a manifest."
         fix = "Put it in a ZIP, alone or together with a manifest that names it."
         raise ManifestRefused(Code.WRONG_FILE_TYPE, message, fix)
+    if "\0" in start.partition("\n")[0]:
+        raise ManifestRefused(Code.WRONG_FILE_TYPE, f"{shown(opened.manifest_name)} is not a manifest.", ACCEPTED)
     table = tables.of_text(text, choices, limits)
     if len(table.names) == 1 and not columns.proposed(table.names).get(table.names[0]) and not choices.mapping:
         message = f"{shown(opened.manifest_name)} is not a manifest: one column found, {shown(table.names[0], 40)}."
