@@ -19,7 +19,20 @@ from batches import manifests, results
 from batches.engine import checking, correcting, drafts, intake
 from batches.engine.audit import By
 from batches.manifests import guarding
-from batches.models import AuditEntry, Batch, Draft, DraftState, Job, JobState, ProviderAccount, Role, Workspace
+from batches.manifests.choices import NO_CHOICES, Choices
+from batches.models import (
+    AuditEntry,
+    Batch,
+    Draft,
+    DraftState,
+    Job,
+    JobState,
+    ProviderAccount,
+    Role,
+    Template,
+    TemplateVersion,
+    Workspace,
+)
 from batches.storage.disk import DiskStore
 from tests.engine.virtual_time import VirtualClock
 from tests.factories import NOW
@@ -44,9 +57,9 @@ def person(workspace: Workspace) -> User:
 def started(workspace: Workspace, account: ProviderAccount, store: DiskStore) -> Callable[..., Batch]:
     """Starts a batch of an upload; all of its documents then fail, but for those in `saved`."""
 
-    def start(content: bytes, name: str, *, saved: tuple[str, ...] = ()) -> Batch:
+    def start(content: bytes, name: str, *, saved: tuple[str, ...] = (), choices: Choices = NO_CHOICES) -> Batch:
         source = manifests.from_upload(io.BytesIO(content), name)
-        checked = intake.check(source, workspace=workspace, account=account, on_conflict="refuse")
+        checked = intake.check(source, workspace=workspace, account=account, on_conflict="refuse", choices=choices)
         with checked.manifest:
             assert checked.ok, checked.report()["errors"]
             batch = intake.start(
@@ -244,6 +257,44 @@ def test_a_zip_batch_takes_the_list_with_the_corrected_files(
     assert summary(draft) == (1, 2, 0, 0)
     replace(draft)
     assert versions_of(batch) == {"A-1": 1, "A-2": 2, "A-3": 1}
+
+
+def test_rows_of_a_template_come_back_with_their_cells_and_keep_their_mapping(
+    started: Callable[..., Batch],
+    upload: Callable[..., Draft],
+    replace: Callable[..., Draft],
+    workspace: Workspace,
+    person: User,
+) -> None:
+    template = Template.objects.create(workspace=workspace, slug="invoice", name="Invoice")
+    source = "<h1>{{ id }}</h1><p>{{ customer.name }}: {{ total }}</p>"
+    template.published = TemplateVersion.objects.create(template=template, number=1, source=source, sha256="0" * 64)
+    template.save()
+    choices = Choices(
+        mapping={"Nr": "id", "Kunde": "data.customer.name", "Summe": "data.total", "Notiz": ""}, template="invoice"
+    )
+    table = 'Nr;Kunde;Summe;Notiz\r\n007;Müller;-5,00;"zwei\nZeilen"\r\n008;Söhne;=2,50;\r\n'.encode()
+    batch = started(table, "rechnungen.csv", choices=choices)
+    Draft.objects.create(
+        public_id="dft_of_batch",
+        workspace=workspace,
+        account=batch.account,
+        batch=batch,
+        filename="rechnungen.csv",
+        upload_key="k",
+        upload_sha256="0" * 64,
+        upload_bytes=1,
+        choices=choices.as_dict(),
+        created_by=person,
+    )
+    assert summary(upload(batch, edited(failed_list(batch)))) == (0, 2, 0, 0)
+    draft = upload(batch, edited(failed_list(batch), lambda row: row.update(Summe="6,00") if row["Nr"] == "007" else 0))
+    assert summary(draft) == (1, 1, 0, 0)
+    replace(draft)
+    version = batch.items.get(document__business_id="007").version
+    assert version.template_data["total"] == "6,00"
+    assert bytes(version.input_inline or b"").decode() == "<h1>007</h1><p>Müller: 6,00</p>"
+    assert versions_of(batch) == {"007": 2, "008": 1}
 
 
 # --- what spreadsheets and people do to it ---
