@@ -273,7 +273,7 @@ def test_an_empty_folder_is_told_what_to_do(tmp_path: Path) -> None:
     code, _, err = run("submit", str(empty))
     assert code == 2
     assert "is empty." in err
-    assert "Put a manifest.json (or manifest.jsonl) into it" in err
+    assert "Put a manifest (manifest.json, manifest.csv or manifest.xlsx) into it" in err
 
 
 def test_a_store_that_is_not_there_refuses_a_submit_in_words_and_leaves_nothing(
