@@ -22,7 +22,9 @@ from batches.models import (
     ApiToken,
     AuditEntry,
     Batch,
+    ColumnMapping,
     Document,
+    Draft,
     Duration,
     Exchange,
     Job,
@@ -81,6 +83,17 @@ def rows(batch: Batch, admin_user: User) -> Job:
     StoreFinding.objects.create(kind="orphaned", storage_key="north/x", words="No row names it.", found_at=NOW)
     StoreSweep.objects.create(kind="objects")
     make_bulk_action_item(action=make_bulk_action(batch=batch), job=job)
+    ColumnMapping.objects.create(workspace=batch.workspace, header_sha256="0" * 64, mapping={"Nr": "id"})
+    Draft.objects.create(
+        public_id="drf_1",
+        workspace=batch.workspace,
+        account=account,
+        filename="invoices.csv",
+        upload_key="north/uploads/1",
+        upload_sha256="0" * 64,
+        upload_bytes=1,
+        created_by=admin_user,
+    )
     make_template_version(workspace=batch.workspace, source="<p>{{ name }}</p>")
     return job
 

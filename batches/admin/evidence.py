@@ -25,8 +25,10 @@ from batches.models import (
     BatchItem,
     BulkAction,
     BulkActionItem,
+    ColumnMapping,
     Document,
     DocumentVersion,
+    Draft,
     Duration,
     Exchange,
     Job,
@@ -69,6 +71,21 @@ class BatchItemAdmin(Evidence):
     list_display = ("batch", "position", "document", "version", "intake_outcome", "cancelled_at", "dismissed_at")
     list_select_related = ("batch", "document", "version__document")
     search_fields = ("batch__public_id", "document__business_id")
+
+
+@admin.register(Draft)
+class DraftAdmin(Evidence):
+    hidden = ("look", "choices", "report", "upload_key")
+    list_display = ("public_id", "filename", "workspace", "state", "created_by", "created_at", "touched_at")
+    list_filter = ("state",)
+    list_select_related = ("workspace", "created_by")
+    search_fields = ("public_id", "filename", "upload_sha256")
+
+
+@admin.register(ColumnMapping)
+class ColumnMappingAdmin(Evidence):
+    list_display = ("workspace", "header_sha256", "used_at")
+    list_select_related = ("workspace",)
 
 
 @admin.register(BulkAction)
