@@ -9,6 +9,7 @@ from batches import selectors
 from batches.models import Batch
 from batches.wording import BatchState
 from tests.simulation.database import read
+from tests.simulation.people import AGAIN
 from tests.simulation.remote import RemoteJob
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _check_ledger(world: World) -> None:
         )
     }
     states = dict(read("SELECT id, state FROM batches_job"))
-    bills: dict[str, int] = defaultdict(int)
+    bills: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for key, jobs in remote.accepted_keys.items():
         if key not in known:
             world.report(f"{jobs[0].name} was accepted under a key that no submission has")
@@ -74,7 +75,7 @@ def _check_ledger(world: World) -> None:
         job_id, _sequence, provider_job_id = known[key]
         billed = sum(job.bills for job in jobs)
         if key not in remote.doubled:
-            bills[jobs[0].name] += billed
+            bills[jobs[0].name][job_id] += billed
             if billed > 1:
                 world.report(f"{jobs[0].name} was billed {billed} times for one key")
         if provider_job_id is not None and provider_job_id not in {job.id for job in jobs}:
@@ -86,9 +87,16 @@ def _check_ledger(world: World) -> None:
             found = read("SELECT 1 FROM batches_alert WHERE job_id = ? AND kind = 'surplus'", job_id)
             if not found:
                 world.report(f"{jobs[0].name} was made twice under one key, and no alert says so")
-    for name, count in bills.items():
-        if count > 1:
-            world.report(f"{name} was billed {count} times")
+    again = {
+        job_id
+        for (job_id,) in read(
+            "SELECT j.id FROM batches_job j JOIN batches_documentversion v ON v.id = j.version_id WHERE v.reason = ?",
+            AGAIN,
+        )
+    }
+    for name, count_of in bills.items():
+        if max(count_of.values()) > 1 or sum(count for job_id, count in count_of.items() if job_id not in again) > 1:
+            world.report(f"{name} was billed {dict(count_of)} times, by job; a person wanted {sorted(again)}")
 
 
 def _was_heard(world: World, job: RemoteJob) -> bool:
