@@ -59,7 +59,7 @@ class _Entry:
     byte_count: int
 
 
-def build(batch: Batch, *, store: ArtifactStore, now: datetime) -> Archive:
+def build(batch: Batch, *, store: ArtifactStore, now: datetime, with_ids: bool = False) -> Archive:
     """Prepare the archive of what is saved now.
 
     Reads every row and looks up the size of every object before the first byte; an object that is missing or has
@@ -69,7 +69,7 @@ def build(batch: Batch, *, store: ArtifactStore, now: datetime) -> Archive:
     """
     stack = ExitStack()
     try:
-        lists = _Lists(stack, batch, missing=_missing_keys(batch, store))
+        lists = _Lists(stack, batch, missing=_missing_keys(batch, store), with_ids=with_ids)
         if not lists.entries:
             raise NothingSaved
         stream = ZipStream(sized=True)
@@ -111,8 +111,9 @@ def _closing(stream: ZipStream, stack: ExitStack) -> Iterator[bytes]:
 class _Lists:
     """The lists of an archive, collected in one pass over the rows: manifest.csv, failed.csv, SHA256SUMS."""
 
-    def __init__(self, stack: ExitStack, batch: Batch, *, missing: set[str]) -> None:
+    def __init__(self, stack: ExitStack, batch: Batch, *, missing: set[str], with_ids: bool) -> None:
         self._batch = batch
+        self._with_ids = with_ids
         self._stack = stack
         self._counts = selectors.batch_counts(batch)
         self.entries: list[_Entry] = []
@@ -128,7 +129,7 @@ class _Lists:
         return self._stack.enter_context(tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES))
 
     def _rows(self, missing: set[str]) -> Iterator[dict[str, Any]]:
-        for row, original in results.rows_with_originals(self._batch):
+        for row, original in results.rows_with_originals(self._batch, with_ids=self._with_ids):
             self.row_count += 1
             is_missing = row["object_key"] in missing
             if is_missing:

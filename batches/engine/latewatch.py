@@ -19,6 +19,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
+from batches import wording
 from batches.conf import ENGINE
 from batches.engine import alerts, breaker, exchanges, giving_way, pacing, polling, transitions
 from batches.engine.blocks import Blocks
@@ -306,8 +307,8 @@ def _wait(watch: Watch, job: Job, row: Submission, *, now: datetime) -> None:
         row, watch_at=again_at, watch_until=max(row.watch_until, now + timedelta(seconds=ENGINE.watch_most_seconds))
     )
     words = (
-        f"Submission {row.sequence} ({watch.provider_job_id}) is finished at the provider after all. Another one is "
-        "under way: if that brings no PDF, this one is fetched."
+        f"Submission {row.sequence} ({wording.masked(watch.provider_job_id)}) is finished at the provider after all. "
+        "Another one is under way: if that brings no PDF, this one is fetched."
     )
     if not JobEvent.objects.filter(job_id=job.pk, reason="finished_meanwhile", words=words).exists():
         transitions.record_ignored(job.pk, JobState(job.state), reason="finished_meanwhile", words=words, now=now)
@@ -319,8 +320,8 @@ def _found(status: JobStatus) -> dict[str, Any]:
 
 def _surplus(watch: Watch, job: Job, row: Submission, *, now: datetime) -> None:
     words = (
-        f"Submission {row.sequence} ({watch.provider_job_id}) was finished too, after another one's PDF had been "
-        "stored. Both may be billed; the stored PDF stays. Compare them at the provider."
+        f"Submission {row.sequence} ({wording.masked(watch.provider_job_id)}) was finished too, after another one's "
+        "PDF had been stored. Both may be billed; the stored PDF stays. Compare them at the provider."
     )
     _update(row, outcome=SubmissionOutcome.SURPLUS, closed_at=now, watch_at=None)
     alerts.open_for_job(job.pk, AlertKind.SURPLUS, f"{watch.business_id}: {words}", now=now)

@@ -117,7 +117,9 @@ def price_of_many(verb: Verb, renders_most: int) -> str:
 
 
 #: A reason is asked for where something may be billed, or is given up.
-NEEDS_REASON = frozenset({Verb.REGENERATE, Verb.RETRY, Verb.DISMISS, Verb.CANCEL})
+NEEDS_REASON = frozenset(
+    {Verb.DISMISS, Verb.CANCEL, *(verb for verb, price in PRICES.items() if price is not Price.FREE)}
+)
 
 SAVED_SINCE = "It was saved since this was planned."
 NEWER_EXISTS = "A newer version of the document exists; regenerate that one."

@@ -49,7 +49,7 @@ def write_batch(out: OutputWrapper, batch: Batch) -> None:
             str(row["bytes"] or ""),
             (row["output_sha256"] or "")[:12] if row["status"] == JobState.SAVED else row["reason"] or "",
         )
-        for row in results.rows(batch)
+        for row in results.rows(batch, with_ids=True)
     )
     write(out, ("row (from 0)", "id", "version", "state", "pages", "bytes", "sha256 / reason"), rows)
 

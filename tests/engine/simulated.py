@@ -39,6 +39,8 @@ from batches.providers.base import (
     JobStatus,
     LookedUp,
     PreparedRequest,
+    Receipt,
+    Receipts,
     ResultRef,
 )
 from tests.engine.vendor import Vendor, name_in, pdf
@@ -181,6 +183,7 @@ class SimulatedProvider(Vendor):
         self.downloads: list[str] = []
         self.probes = 0
         self.look_ups: list[str] = []
+        self.receipts: list[Receipt] = []
         self.remembers = timedelta(days=2)
         self._by_key: dict[str, SimulatedJob] = {}
         self._scripts: dict[str, _Script] = {}
@@ -255,6 +258,14 @@ class SimulatedProvider(Vendor):
                 tuple(self._status(job, Complete() if job.read_count > 1 else Word("processing")) for job in jobs),
                 self._exchange("look_up", 200),
             )
+
+    def list_receipts(self, *, now: datetime) -> Receipts | None:
+        _assert_no_transaction()
+        if not self.capabilities.receipts:
+            return None
+        with self._lock:
+            self._refuse_if_troubled("account", with_key=True)
+            return Receipts(tuple(self.receipts), self._exchange("account", 200))
 
     def download(self, ref: ResultRef, sink: BinaryIO, *, max_bytes: int, now: datetime) -> Downloaded:
         _assert_no_transaction()
