@@ -58,6 +58,7 @@ def test_a_look_up_that_knows_nothing_of_the_lost_one_settles_it_beside_the_fail
     for job_id, job in list(lost.provider.jobs.items()):
         if job.key == Submission.objects.get(sequence=2).idempotency_key:
             del lost.provider.jobs[job_id]
+    lost.run_for(600)  # until then its last try may still be on its way
     pressed(lost)
     assert lost.states() == {"INV-1": "failed"}
     assert "never arrived" in Job.objects.get().failure_words
