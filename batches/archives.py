@@ -19,6 +19,7 @@ from typing import IO, Any
 from zipstream.ng import ZipStream
 
 from batches import filenames, results, selectors
+from batches.cells import FAILED_COLUMNS
 from batches.models import FAILED_STATES, Artifact, Batch
 from batches.storage import ArtifactStore
 
@@ -145,14 +146,14 @@ class _Lists:
         """A failed row: its own columns as they were given, and ours, which a new upload ignores."""
         self._failed_count += 1
         cells = results.failed_row(row, original)
-        self._failed_columns |= dict.fromkeys(name for name in cells if name not in results.FAILED_COLUMNS)
+        self._failed_columns |= dict.fromkeys(name for name in cells if name not in FAILED_COLUMNS)
         self._failed.write(json.dumps(cells).encode() + b"\n")
 
     def add_to(self, stream: ZipStream, *, now: datetime) -> None:
         failed = self._spool()
         self._failed.seek(0)
         rows = (json.loads(line) for line in self._failed)
-        for line in results.csv_lines((*self._failed_columns, *results.FAILED_COLUMNS), results.flat(rows)):
+        for line in results.csv_lines((*self._failed_columns, *FAILED_COLUMNS), results.flat(rows)):
             failed.write(line.encode())
         files = {"manifest.csv": self._manifest, "failed.csv": failed}
         facts = {path: _facts(file) for path, file in files.items()}

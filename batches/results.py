@@ -16,6 +16,7 @@ from typing import Any
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
 
 from batches import failures, selectors, wording
+from batches.cells import FAILED_COLUMNS, guarded
 from batches.filenames import Names, pdf_stem
 from batches.models import (
     Batch,
@@ -57,8 +58,6 @@ COLUMNS = (
     "flags",
     "notice",
 )
-#: What the failed list adds to the columns of the manifest, and a new upload of it ignores.
-FAILED_COLUMNS = ("_row", "_code", "_reason", "_attempts", "_last_state")
 SLICE = 1000
 BOM = "\ufeff"  # what makes spreadsheet programs read a CSV file as UTF-8
 
@@ -291,13 +290,6 @@ def flat(table: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
-
-
-def guarded(value: Any) -> Any:
-    """A CSV cell that no spreadsheet program runs as a formula (CWE-1236); numbers and names of ours pass."""
-    if isinstance(value, str) and (value[:1] in ("\t", "\r", "\n") or value.lstrip()[:1] in ("=", "+", "-", "@")):
-        return f"'{value}"
-    return value
 
 
 def csv_lines(columns: Iterable[str], table: Iterable[Mapping[str, Any]]) -> Iterator[str]:

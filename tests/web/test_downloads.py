@@ -13,7 +13,7 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from batches import storage
+from batches import cells, storage
 from batches.models import AuditEntry, Batch, BatchItem, Job, JobState
 from tests.factories import NOW, make_accepted_job, make_job, make_saved_job
 from tests.web.conftest import CASES
@@ -243,7 +243,7 @@ def test_rows_of_json_may_each_have_their_own_columns(batch: Batch, operator: Cl
 
 
 def test_nothing_in_the_failed_list_runs_as_a_formula(batch: Batch, operator: Client) -> None:
-    """Case 124. What is guarded is the text itself with one apostrophe before it."""
+    """Case 124. What is guarded is the text itself with one apostrophe before it, and so no two texts are one cell."""
     ids = [
         '=HYPERLINK("http://example.invalid/?x="&A1,"open")',
         "@SUM(1+1)",
@@ -251,14 +251,19 @@ def test_nothing_in_the_failed_list_runs_as_a_formula(batch: Batch, operator: Cl
         "-5",
         "\t=1+1",
         "'=quoted",
+        "''=quoted twice",
+        "=quoted",
+        "'tis plain",
     ]
     for business_id in ids:
         job = make_job(batch=batch, state=JobState.FAILED, failure_words="=cmd|' /C calc'!A0")
         given(job, {"id": business_id, "n": -5, "=head": "x"})
     head, *rows = failed_list(batch, operator)
-    cells = [cell for row in (head, *rows) for cell in row]
-    assert not [cell for cell in cells if cell.lstrip()[:1] in ("=", "+", "@") or cell[:1] in ("\t", "\r", "\n")]
-    assert [row[0].removeprefix("'") for row in rows[:5]] == ids[:5]
+    written = [cell for row in (head, *rows) for cell in row]
+    assert not [cell for cell in written if cell.lstrip()[:1] in ("=", "+", "@") or cell[:1] in ("\t", "\r", "\n")]
+    assert [cells.unguarded(row[0]) for row in rows] == ids
+    assert len({row[0] for row in rows}) == len(ids)
+    assert rows[-1][0] == "'tis plain"
     assert {row[head.index("n")] for row in rows} == {"-5"}
 
 
