@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from batches.manifests.jsonrows import JsonValue, Number, plain
@@ -11,6 +12,12 @@ from batches.manifests.keys import INLINE_SOURCES, KNOWN
 _MOST_KEYS = 50
 _MOST_CHARACTERS = 2_000
 _LONGEST_PATH = 1_000
+#: What `of_row` puts in place of a value, however a spreadsheet program or a person may have set it.
+_PLACEHOLDER = re.compile(
+    r"\s*\(\s*(?:(?:document|text)\s*,\s*\d[\d.,'’\s]*characters?|(?:list|object)\s*,\s*too long to keep here)\s*\)\s*",
+    re.IGNORECASE,
+)
+_LONGEST_PLACEHOLDER = 100
 
 
 def of_row(row: dict[str, JsonValue]) -> dict[str, Any]:
@@ -21,6 +28,11 @@ def of_row(row: dict[str, JsonValue]) -> dict[str, Any]:
     if left_out:
         kept["…"] = f"({left_out:,} more keys)"
     return kept
+
+
+def is_placeholder(value: JsonValue) -> bool:
+    """Whether `value` is what stands in a row's evidence in place of a document or of a very long value."""
+    return isinstance(value, str) and len(value) <= _LONGEST_PLACEHOLDER and _PLACEHOLDER.fullmatch(value) is not None
 
 
 def has_unstorable_text(value: JsonValue) -> bool:
@@ -35,6 +47,8 @@ def has_unstorable_text(value: JsonValue) -> bool:
 
 
 def _kept(key: str, value: JsonValue) -> Any:
+    if is_placeholder(value):
+        return value  # of a row that came back
     if isinstance(value, str) and not isinstance(value, Number):
         is_document = key in INLINE_SOURCES and (key != "html" or "<" in value[:_LONGEST_PATH])
         if is_document or len(value) > _LONGEST_PATH:

@@ -53,8 +53,8 @@ class Note(Protocol):
     def __call__(self, code: Code, column: str | None, message: str, fix: str) -> None: ...
 
 
-def checked_names(row: dict[str, JsonValue], error: Note, warning: Note) -> list[str]:
-    """The sources the row gives (not null), after noting unknown keys and a missing source.
+def checked_names(row: dict[str, JsonValue], error: Note, warning: Note, *, needs_source: bool = True) -> list[str]:
+    """The sources the row gives (not null), after noting unknown keys and, if it needs one, a missing source.
 
     A key that looks like a misspelled source is an error; any other unknown one is a warning.
     """
@@ -78,7 +78,7 @@ def checked_names(row: dict[str, JsonValue], error: Note, warning: Note) -> list
         else:
             fix = "Check its spelling, or leave it: it is kept with the row and changes nothing. Notes belong in meta."
             warning(Code.UNKNOWN_COLUMN, column(key), f"The key {shown(key, 40)} is unknown.", fix)
-    if not given and not blamed:
+    if needs_source and not given and not blamed:
         error(Code.MISSING_FIELD, "html", "The row names no document.", _FIX_SOURCE)
     return given
 

@@ -37,8 +37,8 @@ class _Text:
     encoding: str
 
 
-def read(upload: source.ManifestSource, limits: Limits | None = None) -> Manifest:
-    """Read and check an upload whole. Nothing is stored.
+def read(upload: source.ManifestSource, limits: Limits | None = None, *, corrects: bool = False) -> Manifest:
+    """Read and check an upload whole. Nothing is stored. `corrects`: its rows correct the failed ones of a batch.
 
     Returns a Manifest, which is fit to be stored only when `ok`; close it when its rows were read.
     Raises ManifestRefused, and nothing else whatever the bytes, when it cannot be read as a manifest.
@@ -49,7 +49,9 @@ def read(upload: source.ManifestSource, limits: Limits | None = None) -> Manifes
         text = _decoded(opened.stream, opened.manifest_name, limits, stack)
         form = _form(text, opened.manifest_name, limits)
         findings = Findings(limits.max_places)
-        checker = RowChecker(opened.files, text.file, limits, findings, has_characters=form == "json")
+        checker = RowChecker(
+            opened.files, text.file, limits, findings, has_characters=form == "json", corrects=corrects
+        )
         row_count, rows = _checked_rows(text, form, checker, limits)
         _judge_files(opened, checker, findings)
         same_file = opened.upload is opened.stream

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import IO
 
-from batches.manifests import contents, evidence, identifiers, keys, options, values
+from batches.manifests import contents, corrections, evidence, identifiers, keys, options, values
 from batches.manifests.contents import Content
 from batches.manifests.jsonrows import JsonValue, Span, parse
 from batches.manifests.limits import Limits
@@ -28,6 +28,14 @@ class _Document:
     content: Content
     path: str | None
     read: Callable[[], tuple[bytes, str]]
+
+
+def _not_here() -> tuple[bytes, str]:
+    raise ValueError("the document is the one of the version that failed, and is not in the manifest")
+
+
+#: The document of a correction that leaves it as it was.
+_KEPT = _Document("html", Content(0, 0, "", "", "utf-8", None), None, _not_here)
 
 
 @dataclass(slots=True)
@@ -75,6 +83,8 @@ class RowChecker:
     findings: Findings
     has_characters: bool
     """Whether a place is line and character (a JSON list) or the line alone (JSONL)."""
+    corrects: bool = False
+    """Whether the rows correct failed ones, and so may leave out what those have (`corrections.py`)."""
     used_files: set[str] = field(default_factory=set)
     """Names of all files that some row named."""
     _ids: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -92,18 +102,22 @@ class RowChecker:
             message = f"The row has {len(value):,} keys; {keys.MOST_KEYS} are allowed."
             report.error(Code.WRONG_TYPE, None, message, _FIX_ROW)
             return None
+        asked, keeps_document, keeps_options = value, False, False
+        if self.corrects:
+            value = corrections.restored(value)
+            asked, keeps_document, keeps_options = corrections.without_kept(value)
         business_id = self._business_id(value, report)
         for key in dict.fromkeys(repeated_keys):
             message = f"The key {shown(key, 40)} stands twice in the row."
             report.error(Code.DUPLICATE_KEY, keys.column(key), message, "Keep one of them.")
         self._check_text(value, report)
-        given = keys.checked_names(value, report.error, report.warning)
-        document = self._document(value, given, span, report)
-        kept_options, wrong = options.checked(value.get("options"))
+        given = keys.checked_names(asked, report.error, report.warning, needs_source=not keeps_document)
+        document = _KEPT if keeps_document else self._document(value, given, span, report)
+        kept_options, wrong = options.checked(asked.get("options"))
         for column, message, fix in wrong:
             report.error(Code.BAD_OPTION, column, message, fix)
         filename = self._filename(value.get("filename"), report)
-        meta = self._meta(value.get("meta"), report)
+        meta = self._meta(asked.get("meta"), report)
         if report.failed or document is None or business_id is None:
             return None
         content = document.content
@@ -124,6 +138,8 @@ class RowChecker:
             text_bytes=content.text_bytes,
             input_sha256=fingerprint_of_digest(document.kind, content.text_sha256, kept_options),
             _content=document.read,
+            keeps_input=keeps_document,
+            keeps_options=keeps_options,
         )
 
     def refuse_line(self, position: int, span: Span, message: str, fix: str) -> None:
@@ -188,6 +204,11 @@ class RowChecker:
         value = row[key]
         if not isinstance(value, str) or not values.is_text(value):
             report.error(Code.WRONG_TYPE, key, f"{key} has to be text.", "Write it in quotes.")
+            return None
+        try:
+            contents.check_is_no_placeholder(value)
+        except Unfit as reason:
+            report.unfit(key, reason, report.named(f"The {key}"))
             return None
         if key == "url":
             return self._url(value, report)
