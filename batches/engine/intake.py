@@ -164,7 +164,12 @@ def _kept_report(checked: Check) -> dict[str, Any]:
     report = checked.report()
     kept = {name: report[name] for name in ("summary", "warnings", "notices", "encoding", "format", "container")}
     columns = list(dict.fromkeys(name for planned in checked.plan.rows for name in planned.row.original))
-    return kept | {"columns": columns[:COLUMNS_MOST], "columns_are_all": len(columns) <= COLUMNS_MOST}
+    return kept | dict(zip(("columns", "columns_are_all"), kept_columns(columns), strict=True))
+
+
+def kept_columns(columns: Sequence[str], *, are_all: bool = True) -> tuple[list[str], bool]:
+    """As many of the columns as a batch keeps, and whether those are all that its rows have."""
+    return list(columns[:COLUMNS_MOST]), are_all and len(columns) <= COLUMNS_MOST
 
 
 def _store_large_inputs(checked: Check, store: ArtifactStore) -> None:

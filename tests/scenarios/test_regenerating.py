@@ -226,7 +226,7 @@ def test_a_death_between_two_statements_leaves_nothing(world: World, table: str,
 
 
 def corrected_file(rows: list[dict[str, Any]]) -> Any:
-    return manifests.read(from_upload(io.BytesIO(json.dumps(rows).encode()), "failed.json"))
+    return manifests.read(from_upload(io.BytesIO(json.dumps(rows).encode()), "failed.json"), corrects=True)
 
 
 def test_29_of_500_are_corrected_and_471_stay_untouched(world: World) -> None:
