@@ -73,6 +73,8 @@ def _regenerate(request: SignedInRequest, public_id: str) -> HttpResponse:
         return store_away(request)
     items = _movable(document, version)
     if request.method != "POST":
+        if version.input_bytes <= EDITABLE_BYTES:  # the page shows it
+            record(request, "view_input", f"document {document.public_id} v{version.number}", document.workspace)
         return _page(request, document, version, items, text, _fresh(version, items, text))
     form = _given(request)
     if form.version != str(version.number):

@@ -13,6 +13,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from batches.models import AuditEntry, Batch, BatchItem, Document, DocumentVersion, Job, JobState, Role, Workspace
+from batches.views import versions as pages_of_versions
 from tests.factories import make_accepted_job, make_job, make_saved_job
 from tests.web.conftest import make_member, signed_in
 from tests.web.stored import store_pdf
@@ -45,6 +46,20 @@ def test_the_page_says_what_it_makes_and_bills(batch: Batch, manager: Client) ->
     assert "Makes version 2" in page
     assert "bills 1" in page
     assert "&lt;h1&gt;Invoice INV-1&lt;/h1&gt;" in page
+
+
+def test_that_somebody_looked_at_the_content_is_written_down(
+    batch: Batch, manager: Client, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_saved_job(batch=batch, business_id="INV-1")
+    manager.get(page_of(job, "regenerate"))
+    operator.get(page_of(job, "regenerate"))
+    (entry,) = AuditEntry.objects.filter(action="view_input")
+    assert (entry.actor_words, entry.subject) == ("a.manager", f"document {job.version.document.public_id} v1")
+    assert "INV-1" not in json.dumps([entry.subject, entry.reason, entry.facts])
+    monkeypatch.setattr(pages_of_versions, "EDITABLE_BYTES", 1)
+    assert "&lt;h1&gt;" not in manager.get(page_of(job, "regenerate")).text
+    assert AuditEntry.objects.filter(action="view_input").count() == 1, "what is too large is not shown"
 
 
 def test_an_operator_and_a_viewer_may_not_and_an_outsider_sees_nothing(
