@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from batches.engine import audit, running
-from batches.models import Artifact, AuditEntry, Batch, JobState, ProviderAccount
+from batches.models import Artifact, AuditEntry, Batch, JobState, ProviderAccount, Workspace
 from batches.wording import resume_command
 from tests.commands.shell import run
 from tests.factories import NOW, make_accepted_job, make_job, make_saved_job
@@ -26,6 +26,17 @@ def test_batch_shows_counters_and_every_row(batch: Batch) -> None:
     assert "Partly complete: 2 documents: 1 saved, 1 failed" in out
     assert "The page would not render." in out
     assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("change", ["--pause", "--resume", "--cancel"])
+def test_a_batch_of_an_archived_workspace_is_shown_and_not_changed(change: str, batch: Batch) -> None:
+    make_job(batch=batch)
+    Workspace.objects.update(archived_at=NOW)
+    assert run("batch", batch.public_id)[0] == 0
+    code, _, err = run("batch", batch.public_id, change, "--reason", "x")
+    assert (code, "is archived: nothing of it is changed" in err) == (2, True)
+    batch.refresh_from_db()
+    assert (batch.paused_at, batch.cancelled_at, AuditEntry.objects.count()) == (None, None, 0)
 
 
 def test_batch_with_json_is_the_batch(batch: Batch) -> None:
