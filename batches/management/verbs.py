@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar
@@ -14,12 +14,13 @@ from django.db.models import F
 from django.utils import timezone
 
 from batches import wording
-from batches.engine import applying, standings, verbs
-from batches.engine.orders import Order
+from batches.engine import applying, commanded, standings, verbs
+from batches.engine.commanded import Commanded
+from batches.engine.orders import Order, Result
 from batches.engine.verbs import Answer, Asked
 from batches.management import auditing, choosing, tables
 from batches.management.readiness import DatabaseCommand
-from batches.models import BatchItem, Document, ItemResult, Verb
+from batches.models import FAILED_STATES, BatchItem, Document, ItemResult, Verb
 
 #: Items of one question: SQLite takes so many values in a statement.
 ITEMS_AT_ONCE = 500
@@ -37,6 +38,8 @@ class Row:
     batch: str
     position: int
     business_id: str
+    state: str
+    cause: str
     version: int
     answer: Answer = UNASKED
     result: str = ""
@@ -91,12 +94,42 @@ class VerbCommand(DatabaseCommand):
     def _applied(self, rows: Sequence[Row], options: dict[str, Any], *, now: datetime) -> list[Row]:
         eligible = [row.item_id for row in rows if row.result == "eligible"]
         results = applying.apply(self.verb, eligible, order=self.order(options, rows), now=now)
+        if options["batch"]:
+            self._keep(rows, results, options, now=now)
         return [
             replace(row, result=str(results[row.item_id].result), words=results[row.item_id].words)
             if row.item_id in results
             else row
             for row in rows
         ]
+
+    def _keep(
+        self, rows: Sequence[Row], results: Mapping[int, Result], options: dict[str, Any], *, now: datetime
+    ) -> None:
+        """Let the batch's page show what was done, beside its own bulk actions: to what had failed, or was eligible."""
+        if not any(result.is_done for result in results.values()):
+            return
+        kept = [row for row in rows if row.item_id in results or row.state in FAILED_STATES]
+        positions = ",".join(str(row.position) for row in kept)
+        commanded.keep(
+            choosing.batch(options["batch"]),
+            self.verb,
+            [
+                Commanded(
+                    row.item_id,
+                    row.version_id,
+                    row.cause if row.state in FAILED_STATES else "",
+                    row.state,
+                    row.answer,
+                    results.get(row.item_id, Result(ItemResult.SKIPPED, row.words)),
+                )
+                for row in kept
+            ],
+            chosen_by={"rows": positions} if options["document"] else {"everything": "1"},
+            by=auditing.by(),
+            reason=options["reason"].strip(),
+            now=now,
+        )
 
     def write(self, report: dict[str, Any]) -> None:
         """Tell a person; a verb whose words of each document matter adds them."""
@@ -129,7 +162,7 @@ def chosen_items(options: dict[str, Any]) -> list[Row]:
     """The items that the arguments name. Raises a refusal."""
     names = list(dict.fromkeys(options["document"] or ()))
     if options["batch"]:
-        batch = choosing.batch(options["batch"])
+        batch = choosing.open_batch(options["batch"])
         items = BatchItem.objects.filter(batch=batch)
         known = set(items.filter(document__business_id__in=names).values_list("document__business_id", flat=True))
         where = f"batch {batch.public_id}"
@@ -148,7 +181,9 @@ def chosen_items(options: dict[str, Any]) -> list[Row]:
         more = f" and {len(missing) - DOCUMENTS_NAMED:,} more" if len(missing) > DOCUMENTS_NAMED else ""
         raise choosing.refusal(f"{where.capitalize()} has no document {shown}{more}.")
     columns = ("pk", "version__job", "version", "batch__public_id", "position", "document__business_id")
-    return [Row(*values) for values in items.order_by("batch", "position").values_list(*columns, "version__number")]
+    job = ("version__job__state", "version__job__failure_cause")
+    found = items.order_by("batch", "position").values_list(*columns, *job, "version__number")
+    return [Row(*values) for values in found]
 
 
 def _report(verb: Verb, rows: Sequence[Row], *, is_dry_run: bool) -> dict[str, Any]:
