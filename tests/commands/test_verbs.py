@@ -119,7 +119,7 @@ def test_named_documents_are_those_of_the_workspace_or_of_the_batch_beside_them(
     code, out, _ = run("dismiss", "--document", "INV-1", "INV-3", "--reason", "known", "--json")
     assert (code, json.loads(out)["done"], json.loads(out)["price"]) == (0, 2, "free")
     assert BatchItem.objects.filter(dismissed_note="known").count() == 2
-    code, out, _ = run("reopen", "--batch", batch.public_id, "--document", "INV-3")
+    code, out, _ = run("reopen", "--batch", batch.public_id, "--document", "INV-3", "--reason", "not known after all")
     assert (code, out.splitlines()[0]) == (0, "Reopen is done for 1 document: free.")
     assert BatchItem.objects.get(dismissed_note="known").document.business_id == "INV-1"
 
