@@ -76,6 +76,19 @@ def test_a_complete_batch_accounts_for_every_row_and_byte(batch: Batch, operator
     assert AuditEntry.objects.get().facts == {"documents": 2, "rows": 2}
 
 
+def test_only_who_may_reveal_a_provider_job_gets_its_id_whole(batch: Batch, operator: Client, viewer: Client) -> None:
+    """Whoever has the id can fetch the file at the provider."""
+    whole = saved(batch, "INV-1", b"%PDF-1.7 one").submissions.get().provider_job_id
+    assert whole
+    for client, may in ((operator, True), (viewer, False)):
+        lists = [table(archive_of(batch, client)[1], "manifest.csv")[0]["provider_job_id"]]
+        for kind in ("csv", "jsonl"):
+            answer: Any = client.get(f"/batches/{batch.public_id}/results.{kind}")
+            assert answer.status_code == 200
+            lists.append(b"".join(answer.streaming_content).decode())
+        assert [whole in each for each in lists] == [may] * 3
+
+
 def test_a_partial_batch_says_so_and_gives_the_failed_rows_back(batch: Batch, operator: Client) -> None:
     saved(batch, "INV-1", b"%PDF-1.7 one")
     make_job(batch=batch, state=JobState.FAILED, business_id="INV-2", failure_words="Too wide.", failure_code="E422")
