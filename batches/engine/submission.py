@@ -32,6 +32,7 @@ from batches.models import (
     Lane,
     ProviderAccount,
     Submission,
+    SubmissionOutcome,
 )
 from batches.models.accounts import sound_limit
 from batches.providers.base import Accepted, Capabilities, DocumentSource, Finished, PreparedRequest, Provider
@@ -61,6 +62,7 @@ class Prepared:
     `doubt_before`: an earlier try may have arrived. `sent_before`: the key has left before, whatever came of it.
     `refused_before`: its account was refused for it; `others_pass`: of others that were sent since, one was accepted.
     `has_token`: it was given a token of the retry budget for a slot that was missed, and needs no other.
+    `aged`: the refused submission that gives way to it, whose key is too old.
     """
 
     claim: Claim
@@ -72,6 +74,7 @@ class Prepared:
     has_token: bool = False
     refused_before: bool = False
     others_pass: bool = False
+    aged: int | None = None
 
     @property
     def is_resend(self) -> bool:
@@ -271,6 +274,7 @@ def _commit_first(
     account: ProviderAccount, pairs: Sequence[tuple[Prepared, datetime]], until: datetime | None, *, now: datetime
 ) -> list[Sending]:
     """pending → submitting, with the submission's row: a new one, or the open one that was definitely refused."""
+    pairs = [(_with_time(prepared, until, now), slot) for prepared, slot in pairs]
     doubtful = _stop_doubtful([prepared for prepared, _slot in pairs], now=now)
     pairs = [pair for pair in pairs if pair[0].claim.job_id not in doubtful]
     if not pairs:
@@ -280,22 +284,42 @@ def _commit_first(
     )
     mine = [pair for pair in pairs if pair[0].claim.job_id in moved]
     fresh = [(prepared, slot) for prepared, slot in mine if prepared.claim.submission is None]
+    _close_aged([prepared.aged for prepared, _slot in fresh if prepared.aged is not None], now=now)
     rows = [_new_submission(account, prepared, until, now=now) for prepared, _slot in fresh]
     made = bulk.insert_returning(Submission, rows, key="job_id")
     sendings = [
-        _sending(prepared, _open_submission(made[row["job_id"]], row), slot)
+        _sending(prepared, _open_submission(made[row["job_id"]], row), slot, now)
         for (prepared, slot), row in zip(fresh, rows, strict=True)
     ]
-    # Refused on every try so far, so nothing is there: the same key and bytes, and its time starts anew.
+    # Refused on every try so far, so nothing is there: the same key and bytes. Its time goes on: a provider may reckon
+    # the age of a key from its first sight, whatever it answered then.
     refused = [(prepared, known, slot) for prepared, slot in mine if (known := prepared.claim.submission) is not None]
     Submission.objects.filter(pk__in=[known.id for _prepared, known, _slot in refused]).update(
-        first_sent_at=now, last_sent_at=now, resend_until=until, in_doubt=True
+        last_sent_at=now, in_doubt=True
     )
-    sendings += [
-        _sending(prepared, replace(known, first_sent_at=now, resend_until=until, in_doubt=True), slot)
-        for prepared, known, slot in refused
-    ]
+    sendings += [_sending(prepared, replace(known, in_doubt=True), slot, now) for prepared, known, slot in refused]
     return sendings
+
+
+def _with_time(prepared: Prepared, until: datetime | None, now: datetime) -> Prepared:
+    """As it is; or for a key of its own, where more than half of its key's window has passed while it was refused.
+
+    Another key is safe, since nothing exists under the first, and leaves time to repeat it if its answer is lost.
+    """
+    known = prepared.claim.submission
+    if known is None or until is None or _has_time(known.resend_until, until, now):
+        return prepared
+    return replace(prepared, claim=replace(prepared.claim, submission=None), sent_before=False, aged=known.id)
+
+
+def _has_time(resend_until: datetime | None, anew_until: datetime, now: datetime) -> bool:
+    return resend_until is not None and resend_until - now >= (anew_until - now) / 2
+
+
+def _close_aged(ids: Sequence[int], *, now: datetime) -> None:
+    """They were refused on every try, and give way to another submission of their job."""
+    if ids:
+        Submission.objects.filter(pk__in=ids).update(outcome=SubmissionOutcome.REFUSED, closed_at=now)
 
 
 def _stop_doubtful(ready: Sequence[Prepared], *, now: datetime) -> set[int]:
@@ -382,8 +406,8 @@ def _commit_again(pairs: Sequence[tuple[Prepared, datetime]], *, now: datetime) 
     return sendings
 
 
-def _sending(prepared: Prepared, submission: OpenSubmission, slot: datetime) -> Sending:
-    claim = prepared.claim.moved(JobState.SUBMITTING, submission=submission, state_changed_at=submission.first_sent_at)
+def _sending(prepared: Prepared, submission: OpenSubmission, slot: datetime, now: datetime) -> Sending:
+    claim = prepared.claim.moved(JobState.SUBMITTING, submission=submission, state_changed_at=now)
     return Sending(replace(prepared, claim=claim), submission, slot)
 
 
