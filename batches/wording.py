@@ -252,6 +252,7 @@ EVENT_WORDS: Mapping[str, str] = {
     "nobody_needs_it": "No batch needs it any more, so it is not sent.",
     "waits_for_retry_budget": "Many are being repeated just now, so it waits for its turn to be repeated.",
     "resend_window_closed": "The provider may no longer recognise a repeat, so it is not sent again by itself.",
+    "tries_used": "Its tries are used up, and no answer was learned.",
     "second_id_for_one_key": "The provider gave another job id for the same key.",
     "surplus": "The provider rendered it a second time; that result is not used.",
     "outcome_not_stored": "What came of it could not be stored.",
@@ -285,6 +286,13 @@ HOLD_WHAT_TO_DO: Mapping[str, str] = {
     HoldReason.UNREACHABLE: "It is tried again by itself and goes on; look at the network or the service if it lasts.",
     HoldReason.PERSON: "Resume the account when it may go on.",
 }
+
+
+#: Said of an account whose submissions did not get through while its reads did.
+ON_TRIAL = (
+    "The service answers, but the last submissions did not get through. One document at a time tries; nothing else is "
+    "sent before one is accepted."
+)
 
 
 def resume_command(public_id: str) -> str:

@@ -54,6 +54,7 @@ class OpenSubmission:
     failed_at: datetime | None = None
     accepted_at: datetime | None = None
     watch_until: datetime | None = None  # set once it was given up on
+    last_sent_at: datetime | None = None
 
     def with_result(self, result: dict[str, Any]) -> OpenSubmission:
         return replace(self, result=result)
@@ -190,6 +191,7 @@ class Standing:
     """How an account and some of its jobs stand: `led` are those that a running batch leads."""
 
     health: str
+    on_probation: bool
     in_flight: int
     led: frozenset[int]
 
@@ -204,9 +206,9 @@ def standing(account_id: int, job_ids: Sequence[int]) -> Standing:
     count = Coalesce(Subquery(counted.annotate(count=Count("pk")).values("count")), 0)
     is_led = Case(When(turns.led_by_a_running_batch(), then=True), default=False)
     rows = Job.objects.filter(pk__in=job_ids).annotate(is_led=is_led, in_flight=count)
-    found = list(rows.values_list("account__health", "in_flight", "pk", "is_led"))
-    health, in_flight = found[0][:2] if found else ("", 0)  # of no jobs, none is to leave
-    return Standing(health, in_flight, frozenset(pk for _health, _in_flight, pk, is_led in found if is_led))
+    found = list(rows.values_list("account__health", "account__on_probation", "in_flight", "pk", "is_led"))
+    health, on_probation, in_flight = found[0][:3] if found else ("", False, 0)  # of no jobs, none is to leave
+    return Standing(health, on_probation, in_flight, frozenset(pk for *_account, pk, is_led in found if is_led))
 
 
 @again_after_deadlock

@@ -15,7 +15,7 @@ def judge(result: steps.JobResult, context: PollContext, polls: Polls) -> Change
         case steps.PrepareFailed(error=error):
             return answers.judge_unpreparable(claim, error, now=now, rng=rng)
         case steps.WindowClosed():
-            return answers.judge_window_closed(claim, now=now)
+            return answers.judge_window_closed(claim, now=now, counted=True)
         case steps.Answered(sending=sending, answer=answer, at=at):
             return polls.timed(answers.judge_answer(sending, answer, account, now=at), account)
         case steps.SendFailed(sending=sending, error=error, at=at):

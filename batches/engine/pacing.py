@@ -20,6 +20,8 @@ from batches.models import Lane, PacingLane, ProviderAccount
 from batches.models.accounts import sound_limit, sound_windows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Without a pace, what waited for the end of a pause leaves over this long.
+COOL_DOWN_SPREAD_US = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,11 @@ def take(
     """
     if limits.unpaced:
         slot = max(now_us, state.cool_down_until_us)
-        return [slot] * (wanted if slot <= now_us + horizon_us else 0), slot, state
+        if slot > now_us + horizon_us:
+            return [], slot, state
+        # What waits for the end of a pause does not leave in one instant.
+        step = COOL_DOWN_SPREAD_US // max(1, wanted) if slot > now_us else 0
+        return [slot + step * place for place in range(wanted)], slot, state
     untouched, state = state, at_interval(state, limits.interval_us)
     slots: list[int] = []
     while True:

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import Case, F, When
 
 from batches.conf import ENGINE
 from batches.engine import bulk, claims, credit, keys, pacing, retries, retry_budget, suspects, transitions
@@ -61,7 +62,8 @@ class Prepared:
 
     `doubt_before`: an earlier try may have arrived. `sent_before`: the key has left before, whatever came of it.
     `refused_before`: its account was refused for it; `others_pass`: of others that were sent since, one was accepted.
-    `has_token`: it was given a token of the retry budget for a slot that was missed, and needs no other.
+    `missed_slot`: its try is counted, and has its token of the retry budget, for a slot that was missed.
+    `limited_alone`: its key was answered with 429 again and again, while others were accepted.
     `aged`: the refused submission that gives way to it, whose key is too old.
     """
 
@@ -71,9 +73,10 @@ class Prepared:
     body_key: str | None
     doubt_before: bool
     sent_before: bool = False
-    has_token: bool = False
+    missed_slot: bool = False
     refused_before: bool = False
     others_pass: bool = False
+    limited_alone: bool = False
     aged: int | None = None
 
     @property
@@ -178,6 +181,7 @@ def commit_intents(
         standing = claims.standing(account.pk, [prepared.claim.job_id for prepared in ready])
         if standing.health != AccountHealth.OPEN:
             return Intents([], set(), now + timedelta(seconds=ENGINE.claim_interval_seconds))
+        account.on_probation = standing.on_probation  # the pump's row is up to a second old
         chosen, gone, stopped = _choose(account, ready, standing, now=now)
         verdict = retry_budget.judge(
             [_asking(prepared) for prepared in chosen], retry_budget.tokens_of(lane, now), now=now
@@ -238,11 +242,16 @@ def _suspected(account_id: int, wanted: Sequence[Prepared], *, now: datetime) ->
     """With what is known of those for which the account was refused before; some of them let others go first."""
     sent_before = [one.claim.job_id for one in wanted if one.sent_before or one.claim.next_sequence > 1]
     known = suspects.look(account_id, sent_before, now=now)
-    if not known.refused:
+    if not known.refused and not known.limited:
         return list(wanted)
     back = known.step_back([one.claim.job_id for one in wanted if _can_wait(one, now)])
     return [
-        replace(one, refused_before=one.claim.job_id in known.refused, others_pass=one.claim.job_id in known.cleared)
+        replace(
+            one,
+            refused_before=one.claim.job_id in known.refused,
+            others_pass=one.claim.job_id in known.cleared,
+            limited_alone=one.claim.job_id in known.limited,
+        )
         for one in wanted
         if one.claim.job_id not in back
     ]
@@ -260,11 +269,9 @@ def _can_wait(prepared: Prepared, now: datetime) -> bool:
 
 def _asking(prepared: Prepared) -> retry_budget.Asking:
     known = prepared.claim.submission
-    # A try without a result of any kind died with its pump: no trouble of the provider's, so it spends nothing.
-    went_wrong = prepared.is_resend and prepared.doubt_before and known is not None and known.try_count > 0
     return retry_budget.Asking(
         claim=prepared.claim,
-        repeats=went_wrong and not prepared.has_token,
+        repeats=prepared.is_resend and prepared.doubt_before and not prepared.missed_slot,
         earns=known is None,
         resend_until=known.resend_until if known else None,
     )
@@ -295,9 +302,12 @@ def _commit_first(
     # the age of a key from its first sight, whatever it answered then.
     refused = [(prepared, known, slot) for prepared, slot in mine if (known := prepared.claim.submission) is not None]
     Submission.objects.filter(pk__in=[known.id for _prepared, known, _slot in refused]).update(
-        last_sent_at=now, in_doubt=True
+        last_sent_at=now, in_doubt=True, try_count=F("try_count") + 1
     )
-    sendings += [_sending(prepared, replace(known, in_doubt=True), slot, now) for prepared, known, slot in refused]
+    sendings += [
+        _sending(prepared, replace(known, in_doubt=True, try_count=known.try_count + 1), slot, now)
+        for prepared, known, slot in refused
+    ]
     return sendings
 
 
@@ -367,6 +377,7 @@ def _new_submission(
         "request_sha256": prepared.request_sha256,
         "body_inline": None if prepared.body_key else prepared.request.body,
         "body_key": prepared.body_key,
+        "try_count": 1,
         "first_sent_at": now,
         "last_sent_at": now,
         "resend_until": until,
@@ -382,7 +393,7 @@ def _open_submission(pk: int, row: Mapping[str, Any]) -> OpenSubmission:
         route=row["route"],
         request_sha256=row["request_sha256"],
         body_key=row["body_key"],
-        try_count=0,
+        try_count=1,
         in_doubt=True,
         first_sent_at=row["first_sent_at"],
         resend_until=row["resend_until"],
@@ -392,7 +403,7 @@ def _open_submission(pk: int, row: Mapping[str, Any]) -> OpenSubmission:
 
 
 def _commit_again(pairs: Sequence[tuple[Prepared, datetime]], *, now: datetime) -> list[Sending]:
-    """submitting → submitting, where the claim still holds."""
+    """submitting → submitting, where the claim still holds. Its try is counted, unless it was for a missed slot."""
     if not pairs:
         return []
     jobs = Job.objects.filter(pk__in=[prepared.claim.job_id for prepared, _slot in pairs])
@@ -401,8 +412,14 @@ def _commit_again(pairs: Sequence[tuple[Prepared, datetime]], *, now: datetime) 
     for prepared, slot in pairs:
         assert prepared.claim.submission is not None, "a submitting job has an open submission"
         if tokens[prepared.claim.job_id] == prepared.claim.token:
-            sendings.append(Sending(prepared, prepared.claim.submission, slot))
-    Submission.objects.filter(pk__in=[sending.submission.id for sending in sendings]).update(last_sent_at=now)
+            known = prepared.claim.submission
+            counted = replace(known, try_count=known.try_count + (not prepared.missed_slot), last_sent_at=now)
+            claim = replace(prepared.claim, submission=counted)
+            sendings.append(Sending(replace(prepared, claim=claim), counted, slot))
+    new_tries = [sending.submission.id for sending in sendings if not sending.prepared.missed_slot]
+    Submission.objects.filter(pk__in=[sending.submission.id for sending in sendings]).update(
+        last_sent_at=now, try_count=F("try_count") + Case(When(pk__in=new_tries, then=1), default=0)
+    )
     return sendings
 
 

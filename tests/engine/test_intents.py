@@ -82,7 +82,7 @@ def test_an_intent_is_a_row_with_the_key_and_the_bytes_before_anything_leaves(
         version=1,
         sequence=1,
     )
-    assert (row.in_doubt, row.try_count, row.outcome, row.provider_job_id) == (True, 0, "open", None)
+    assert (row.in_doubt, row.try_count, row.outcome, row.provider_job_id) == (True, 1, "open", None)
     assert (row.first_sent_at, row.last_sent_at) == (NOW, NOW)
     assert row.resend_until == NOW + timedelta(seconds=0.9 * fast.key_retention_seconds)
     job.refresh_from_db()
@@ -142,6 +142,7 @@ def test_a_repeat_is_counted_already_and_takes_a_slot(batch: Batch, fast: Provid
     assert jobs_of(intents) == [job.pk]
     row.refresh_from_db()
     assert (row.first_sent_at, row.last_sent_at) == (NOW, LATER), "the key's time runs from the first send"
+    assert row.try_count == 1, "its try is counted before it leaves, and so if its pump dies"
     assert PacingLane.objects.get(lane=Lane.SUBMIT).revision == 1
     assert Submission.objects.count() == 1
 
