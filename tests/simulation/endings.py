@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from batches import selectors
+from batches.conf import ENGINE
 from batches.models import Batch
 from batches.wording import BatchState
 from tests.simulation.database import read
@@ -23,6 +24,7 @@ def check_end(world: World) -> None:
     _check_batches(world)
     _check_jobs(world)
     _check_ledger(world)
+    _check_tries(world)
     _check_late_successes(world)
     _check_lost_objects(world)
     _check_stop_rules(world)
@@ -97,6 +99,20 @@ def _check_ledger(world: World) -> None:
     for name, count_of in bills.items():
         if max(count_of.values()) > 1 or sum(count for job_id, count in count_of.items() if job_id not in again) > 1:
             world.report(f"{name} was billed {dict(count_of)} times, by job; a person wanted {sorted(again)}")
+
+
+def _check_tries(world: World) -> None:
+    """No key arrives more often than six times, but for refusals that spend no try, and what a person sent again."""
+    retried: dict[str, int] = dict(
+        read(
+            "SELECT s.idempotency_key, count(*) FROM batches_submission s"
+            " JOIN batches_jobevent e ON e.job_id = s.job_id WHERE e.reason = 'retry' GROUP BY s.idempotency_key"
+        )
+    )
+    for key, arrived in world.remote.arrivals.items():
+        most = ENGINE.submit_tries_most + world.remote.limited[key] + retried.get(key, 0)
+        if arrived > most:
+            world.report(f"a key arrived {arrived} times, more than {most}: {key[:6]}")
 
 
 def _was_heard(world: World, job: RemoteJob) -> bool:

@@ -171,7 +171,7 @@ class RemoteProvider(Vendor):
         self._call("account")
         if not self.remote.key_is_good:
             raise self.remote.error("account", errors.Unauthorized, 401)
-        if self.remote.outage == "5xx":
+        if self.remote.outage_of_reads == "5xx":
             raise self.remote.error("account", errors.ServerFault, 502)
         return AccountState(
             plan="simulated",
@@ -191,9 +191,9 @@ class RemoteProvider(Vendor):
         remote = self.remote
         self._maybe_suspend()
         self._scheduler.sleep(remote.rng.uniform(0.001, 0.05))
-        if remote.outage == "refused" or remote.meets("not_sent", 0.4):
+        if remote.outage_of_reads == "refused" or remote.meets("not_sent", 0.4):
             raise remote.error(call, errors.NotSent)
-        if remote.outage == "silent" or remote.meets("lost_answers", 0.3):
+        if remote.outage_of_reads == "silent" or remote.meets("lost_answers", 0.3):
             self._scheduler.sleep(remote.rng.choice((0.1, ENGINE.read_timeout)))
             raise remote.error(call, errors.AnswerLost)
 
