@@ -31,7 +31,7 @@ def judge(result: steps.JobResult, context: PollContext, polls: Polls) -> Change
             return breaker.with_download(collection.judge_collected(claim, collected, now=now), account)
         case steps.FetchMissed(missed=missed):
             tries_in_vain = cutoff.tries_in_vain(claim, missed, now=now)
-            change = collection.judge_not_collected(claim, missed, tries_in_vain=tries_in_vain, now=now, rng=rng)
+            change = collection.judge_not_collected(claim, missed, context, tries_in_vain=tries_in_vain)
             return breaker.with_download(change, account, missed.words)
         case steps.Crashed(words=words):
             return changes.parking(claim, words, now=now)

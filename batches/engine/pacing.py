@@ -123,9 +123,14 @@ def poll_limits(account: ProviderAccount) -> Limits:
     return Limits(interval_us=sound_limit(account, "poll_interval_ms") * 1000, burst=4)
 
 
+def download_limits(account: ProviderAccount) -> Limits:
+    """Downloads too; without a pace, as most accounts are, only a pause holds them back."""
+    return Limits(interval_us=sound_limit(account, "download_interval_ms") * 1000)
+
+
 def is_unpaced(account: ProviderAccount) -> bool:
     """Whether nothing of the account ever waits for a slot, but for a pause that the provider asks for."""
-    return submit_limits(account).unpaced and poll_limits(account).unpaced
+    return all(limits(account).unpaced for limits in (submit_limits, poll_limits, download_limits))
 
 
 def reserve(
