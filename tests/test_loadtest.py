@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management.base import CommandError
 
 from batches.management import loadtest_rules as rules
 from batches.management import loadtest_run
@@ -191,6 +192,37 @@ def test_without_a_cluster_it_says_so_and_leaves_nothing_behind(monkeypatch: pyt
     assert ProviderAccount.objects.get().max_in_flight == 17
     actions = AuditEntry.objects.filter(action__contains="load_test").order_by("pk").values_list("action", flat=True)
     assert list(actions) == ["start_load_test", "end_load_test"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("left", "after", "is_left"), [(4, 17, True), (2, 17, True), (30, 30, False)])
+def test_what_a_killed_test_left_is_put_back_once_and_a_persons_value_stays(
+    left: int, after: int, is_left: bool
+) -> None:
+    account = make_account(slug="sandbox", max_in_flight=17)
+    begun = loadtest_run.limits_put_back(account, [2, 4])
+    begun.__enter__().set(4)  # and then it is killed: nothing of it runs any more
+    ProviderAccount.objects.update(max_in_flight=left)
+    again = ProviderAccount.objects.get()
+    assert loadtest_run.repair(again) is is_left
+    assert ProviderAccount.objects.get().max_in_flight == again.max_in_flight == after
+    ProviderAccount.objects.update(max_in_flight=4)
+    assert loadtest_run.repair(again) is False, "what is set afterwards is a person's"
+
+
+@pytest.mark.django_db
+def test_what_a_person_sets_during_a_test_stays_and_ends_it() -> None:
+    account = make_account(slug="sandbox", max_in_flight=17)
+
+    def meddled_with() -> None:
+        with loadtest_run.limits_put_back(account, [2, 4]) as limit:
+            limit.set(2)
+            ProviderAccount.objects.update(max_in_flight=9)
+            limit.set(4)
+
+    with pytest.raises(CommandError, match="Somebody changed max_in_flight"):
+        meddled_with()
+    assert ProviderAccount.objects.get().max_in_flight == 9
 
 
 def test_stops_end_a_wait_at_once_and_are_only_noted() -> None:
