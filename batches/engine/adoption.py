@@ -252,7 +252,11 @@ def take_up(taking: Taking, *, now: datetime) -> str:
 
 
 def _taken(target: Submission, status: JobStatus, *, now: datetime) -> dict[str, Any]:
-    result = {"result": polling.result_facts(status.result, status.warnings)} if status.result else {}
+    result = (
+        {"result": polling.result_facts(status.result, status.warnings, known=target.result, now=now)}
+        if status.result
+        else {}
+    )
     return {
         "provider_job_id": status.provider_job_id,
         "accepted_at": target.accepted_at or now,

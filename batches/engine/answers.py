@@ -51,7 +51,7 @@ def judge_answer(sending: Sending, answer: Accepted | Finished, account: Provide
     to_state = JobState.ACCEPTED
     if isinstance(answer, Finished):
         to_state = JobState.RENDERED
-        submission_fields["result"] = polling.result_facts(answer.result)
+        submission_fields["result"] = polling.result_facts(answer.result, now=now)
         submission = submission.with_result(submission_fields["result"])
         follow = Follow(FollowStep.FETCH, now)
     else:

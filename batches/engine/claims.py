@@ -69,9 +69,9 @@ class Claim:
     """One job that this pump alone may work on until `lease_until`.
 
     `input_bytes` is the size of its input, `batch_size` how many items its batch has; `unfinished_at` when a status
-    read last found it unfinished, and `observed` how long it took, once its end was seen: what durations are learned
-    from. `refused_keys` counts its submissions that were refused for good. `lost_key` is where its PDF was stored, when
-    it is fetched again because the store no longer has it.
+    read last found it unfinished, `status_word` what it said then, and `observed` how long it took, once its end was
+    seen: what durations are learned from. `refused_keys` counts its submissions that were refused for good. `lost_key`
+    is where its PDF was stored, when it is fetched again because the store no longer has it.
     """
 
     job_id: int
@@ -95,6 +95,7 @@ class Claim:
     batch_id: int | None = None
     batch_size: int = 0
     unfinished_at: datetime | None = None
+    status_word: str = ""
     observed: Sample | None = None
     lost_key: str | None = None
     refused_keys: int = 0
@@ -123,6 +124,7 @@ _CLAIMED_COLUMNS = (
     "version__input_bytes",
     "lead_batch_id",
     "provider_status_at",
+    "provider_status",
     "version__artifact__storage_key",
     "version__artifact__missing_at",
 )
@@ -284,6 +286,7 @@ def _claim(
         batch_id=job.lead_batch_id,
         batch_size=batch_size,
         unfinished_at=job.provider_status_at if job.state == JobState.ACCEPTED else None,
+        status_word=job.provider_status if job.state == JobState.ACCEPTED else "",
         lost_key=job.version__artifact__storage_key if job.version__artifact__missing_at else None,
         refused_keys=refused_keys,
     )

@@ -142,8 +142,8 @@ def ask_for_link(claim: Claim, provider: Provider, *, now: datetime, trail: Trai
         kind = "unfinished" if status.phase is JobPhase.RUNNING else "gone"
         words = f"The link is dead and the provider now says “{status.status_word}”."
         return NotCollected(kind, words, exchanges, lane=Lane.POLL)
-    result = polling.result_facts(status.result, status.warnings)
-    known = result_ref(claim)
+    kept, known = claim.submission.result if claim.submission else None, result_ref(claim)
+    result = polling.result_facts(status.result, status.warnings, known=kept, now=now)
     if status.result.expires_at is None and status.result.url == known.url and known.expires_at:
         result["expires_at"] = known.expires_at.isoformat()  # the same link, so it ends when it was said to
     return Trail(exchanges, result)
@@ -390,7 +390,10 @@ def _unfinished(change: Change, missed: NotCollected, fetches: int, *, now: date
 
 
 def link_dies_at(claim: Claim, learned: dict[str, Any] | None = None) -> datetime:
-    """When the provider's copy is gone, as it said last, else by the lifetime that is believed."""
+    """When the provider's copy is gone, as it said last, else by the lifetime that is believed.
+
+    Not counted from when the job's state changed, where it is known when the file was made: a job comes back to here.
+    """
     known = claim.submission.result if claim.submission else None
     return links.dies_at(claim.state_changed_at, learned or known)
 

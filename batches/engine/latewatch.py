@@ -296,7 +296,7 @@ def _rescue(watch: Watch, job: Job, row: Submission, status: JobStatus, *, now: 
     )
     transitions.move(move, now=now)
     reopened = {"outcome": SubmissionOutcome.OPEN, "closed_at": None, "failed_at": None, "failed_again_at": None}
-    _update(row, rescue_count=row.rescue_count + 1, **reopened, **_found(status))
+    _update(row, rescue_count=row.rescue_count + 1, **reopened, **_found(status, row, now=now))
 
 
 def _wait(watch: Watch, job: Job, row: Submission, *, now: datetime) -> None:
@@ -314,8 +314,9 @@ def _wait(watch: Watch, job: Job, row: Submission, *, now: datetime) -> None:
         transitions.record_ignored(job.pk, JobState(job.state), reason="finished_meanwhile", words=words, now=now)
 
 
-def _found(status: JobStatus) -> dict[str, Any]:
-    return {"result": polling.result_facts(status.result, status.warnings), "watch_at": None}
+def _found(status: JobStatus, row: Submission, *, now: datetime) -> dict[str, Any]:
+    result = polling.result_facts(status.result, status.warnings, known=row.result, now=now)
+    return {"result": result, "watch_at": None}
 
 
 def _surplus(watch: Watch, job: Job, row: Submission, *, now: datetime) -> None:

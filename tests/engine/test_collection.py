@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import collection
+from batches.engine import collection, polling
 from batches.engine.collection import Collected, NotCollected
 from batches.engine.pdfcheck import PdfFacts
 from batches.models import FailureClass, HoldReason, JobState, Lane
 from batches.providers import errors
-from batches.providers.base import Downloaded
+from batches.providers.base import Downloaded, ResultRef
 from tests.engine import collecting
 from tests.engine.samples import Dice, accepted_submission, claim, exchange
 from tests.factories import NOW
@@ -239,6 +239,15 @@ def test_a_link_dies_when_the_provider_said_else_after_the_believed_lifetime() -
     assert collection.link_dies_at(claim(JobState.RENDERED, submission=known)) == said
     believed = NOW + timedelta(seconds=ENGINE.link_lifetime_seconds)
     assert collection.link_dies_at(claim(JobState.RENDERED)) == believed
+
+
+def test_the_believed_lifetime_begins_when_the_file_was_made_and_not_when_the_job_came_back_to_it() -> None:
+    made_at = NOW - timedelta(hours=20)
+    first = polling.result_facts(ResultRef("pdf_7", url="u"), now=made_at)
+    again = polling.result_facts(ResultRef("pdf_7", url="v"), known=first, now=NOW)
+    assert (again["url"], again["made_at"]) == ("v", made_at.isoformat())
+    known = claim(JobState.RENDERED, submission=accepted_submission(result=again), state_changed_at=NOW)
+    assert collection.link_dies_at(known) == made_at + timedelta(seconds=ENGINE.link_lifetime_seconds)
 
 
 def test_where_the_file_lies_is_read_back_as_it_was_kept() -> None:

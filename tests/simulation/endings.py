@@ -16,6 +16,8 @@ from tests.simulation.remote import RemoteJob
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+#: What an alert about an uncertain document says that a person can do about it.
+VERBS_NAMED = ("Check again", "Reconcile", "reconcile it")
 ENDED = (BatchState.COMPLETE, BatchState.CANCELLED, BatchState.FAILED, BatchState.PARTIALLY_COMPLETE)
 
 
@@ -54,7 +56,7 @@ def _check_jobs(world: World) -> None:
             world.commits.check_saved(job_id)
         if state in ("unknown", "deadline_exceeded"):
             alerts = read("SELECT words FROM batches_alert WHERE job_id = ? AND closed_at IS NULL", job_id)
-            if not any(words for (words,) in alerts):
+            if not any(any(verb in words for verb in VERBS_NAMED) for (words,) in alerts):
                 world.report(f"job {job_id} is {state}, and no alert says what to do")
         if failure_class == "internal":
             world.report(f"job {job_id} was parked as internal")
