@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import BinaryIO
@@ -24,6 +25,7 @@ from batches.providers.base import (
     Downloaded,
     Finished,
     JobStatus,
+    LookedUp,
     PreparedRequest,
     Provider,
     ResultRef,
@@ -50,6 +52,11 @@ class RemoteProvider(Vendor):
     def __init__(self, remote: Remote) -> None:
         self.remote = remote
         self._scheduler = remote.scheduler
+        self.capabilities = replace(
+            RemoteProvider.capabilities,
+            client_key=not remote.plan.has("keyless"),
+            look_up=remote.plan.has("look_up"),
+        )
 
     def submit(
         self, request: PreparedRequest, *, idempotency_key: str, now: datetime, gate: Callable[[], None]
@@ -154,6 +161,12 @@ class RemoteProvider(Vendor):
     def fetch_status(self, provider_job_id: str, *, now: datetime) -> JobStatus:
         self._call("poll")
         return self.remote.status(provider_job_id)
+
+    def find_submission(self, idempotency_key: str, *, first_sent_at: datetime, now: datetime) -> LookedUp | None:
+        if not self.capabilities.look_up:
+            return None
+        self._call("look_up")
+        return self.remote.found_by(idempotency_key)
 
     def download(self, ref: ResultRef, sink: BinaryIO, *, max_bytes: int, now: datetime) -> Downloaded:
         self._call("download")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from batches.providers import errors
-from batches.providers.base import Accepted, ExchangeFacts, Finished, JobPhase, JobStatus, ResultRef
+from batches.providers.base import Accepted, ExchangeFacts, Finished, JobPhase, JobStatus, LookedUp, ResultRef
 from tests.engine.vendor import name_in, pdf
 from tests.simulation.plan import Plan
 from tests.simulation.scheduler import Process, Scheduler
@@ -146,7 +146,9 @@ class Remote:
         if self.meets("server_faults", 0.5):
             self._keep_refusal(key, errors.ServerFault, 503)
             raise self.error("submit", errors.ServerFault, 503, retry_after=self.rng.choice((None, 2.0)))
-        known = self.keys.get(key)
+        if self.plan.has("keyless") and key in self.accepted_keys:
+            self.report(f"{name}: sent again, and the provider takes no key by which it could know it")
+        known = None if self.plan.has("keyless") else self.keys.get(key)
         if known is not None and now < known.since_us + self.retention_us:
             if now < known.busy_until_us:
                 raise self.error("submit", errors.KeyConflict, 409, code="in_flight")
@@ -237,6 +239,10 @@ class Remote:
             self.report(f"a status read names job {job_id}, which this provider never made")
         if job is None or now < job.visible_us:
             raise self.error("poll", errors.NotFound, 404)
+        return self._status(job)
+
+    def _status(self, job: RemoteJob) -> JobStatus:
+        now = self.scheduler.now_us
         facts = self.exchange("poll", 200)
         if now < job.finishes_us:
             word = self.rng.choice(("reticulating", "")) if self.meets("unknown_words") else "processing"
@@ -252,6 +258,13 @@ class Remote:
                 unbilled=job.failure in UNBILLED_CODES,
             )
         return JobStatus(job.id, JobPhase.SUCCEEDED, "completed", facts, result=self.result(job))
+
+    def found_by(self, key: str) -> LookedUp:
+        """Every job that was ever accepted under a key, as it stands."""
+        self._refuse_reads("look_up")
+        jobs = self.accepted_keys.get(key, ())
+        self.trace("was asked for a key", key[:6], len(jobs))
+        return LookedUp(tuple(self._status(job) for job in jobs), self.exchange("look_up", 200))
 
     def has_finished(self, job_id: str) -> bool:
         """Is there a PDF of it, now or soon, as far as the vendor knows?"""
