@@ -120,6 +120,10 @@ def plan_of(seed: int) -> Plan:
     elif random.Random(f"look-up {seed}").random() < LOOK_UP_SHARE:
         kinds |= {"look_up"}
     retention = rng.choice((90, 90, 120, 180, 3600))
+    if "stored_refusals" in kinds:
+        retention = min(
+            retention, 1800
+        )  # alone, a document gives a refused key up at half of it: within the quiet time
     if "double_jobs" in kinds:
         retention = max(retention, 180)  # a second holder comes only after a lease, and must still be allowed to send
     fast, slow = rng.choice(((0.2, 2), (1, 6), (5, 30)))
