@@ -61,8 +61,7 @@ def _why_paused(batch: Batch, progress: Progress) -> str:
         return ""
     is_said = progress.state == BatchState.RUNNING or not batch.pause_reason
     because = "" if is_said else f"It was paused because: {wording.sentence(batch.pause_reason)} "
-    how = wording.resume_command(batch.public_id)
-    return f"{because}When it may go on, resume it on its page, or in the project folder with: {how}."
+    return f"{because}When it may go on, resume it on its page."
 
 
 def held_account(account: ProviderAccount) -> str:

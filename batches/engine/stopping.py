@@ -30,7 +30,6 @@ from batches.models import (
     Job,
     JobState,
 )
-from batches.wording import resume_command
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,10 @@ PUMPS_SUPPOSED = 16
 #: A share is asked at most so often by one pump for each so many failures there are: a batch may hover below its limit
 #: for hours, and the share of many moves slowly while counting them takes long.
 SHARE_EVERY, SHARE_FAILURES = timedelta(seconds=1), 500
-WHAT_TO_DO = "Nothing new of it is sent; what the provider has is still saved. Look at what failed, and why, first;"
+WHAT_TO_DO = (
+    "Nothing new of it is sent; what the provider has is still saved. Look at what failed, and why, first; then resume "
+    "it on its page."
+)
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,7 @@ def _ask(batch: Batch, counted: Counted, *, now: datetime) -> bool:
         return False
     if percent is None:  # the person is told how many there are by now
         words = verdict(_count_since(batch, FAILED_STATES, most=None), ended, after=after, percent=percent) or words
-    how = f"then resume it with: {resume_command(batch.public_id)}"
-    alert = f"{batch.name} was paused by its own rule: {words} {WHAT_TO_DO} {how}"
+    alert = f"{batch.name} was paused by its own rule: {words} {WHAT_TO_DO}"
     if not running.stop(batch.pk, reason=words, alert=alert, now=now):
         return False
     log.warning("batch %s was paused by its own rule: %s", batch.public_id, words)

@@ -28,6 +28,8 @@ def write_batch(out: OutputWrapper, batch: Batch) -> None:
         batch, progress, held_accounts, waits_until=waits_until, cancelled_because=because
     )
     out.write(printable(sentence))
+    if batch.paused_at is not None and progress.state not in wording.ENDED_STATES:
+        out.write(f"Let it go on with: {wording.resume_command(batch.public_id)}")
     for account in held_accounts:
         out.write(f"Account {printable(sentences.held_account(account))}")
     noticed = attention.notices(batch, counts)

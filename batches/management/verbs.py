@@ -20,12 +20,14 @@ from batches.engine.orders import Order, Result
 from batches.engine.verbs import Answer, Asked
 from batches.management import auditing, choosing, tables
 from batches.management.readiness import DatabaseCommand
-from batches.models import FAILED_STATES, BatchItem, Document, ItemResult, Verb
+from batches.models import FAILED_STATES, BatchItem, Document, ItemResult, JobState, Verb
 
 #: Items of one question: SQLite takes so many values in a statement.
 ITEMS_AT_ONCE = 500
 DOCUMENTS_NAMED = 5
 UNASKED = Answer(None)
+#: As the pages' own filter: everything that failed, in whatever way, is one.
+STATES = tuple(state.value for state in JobState if state is JobState.FAILED or state not in FAILED_STATES)
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,13 @@ class VerbCommand(DatabaseCommand):
         which.add_argument("--batch", metavar="ID", help="All documents of this batch, or those named beside it.")
         which.add_argument(
             "--document", nargs="+", action="extend", metavar="BUSINESS_ID", help="The current versions of these."
+        )
+        which.add_argument(
+            "--state",
+            nargs="+",
+            choices=STATES,
+            metavar="STATE",
+            help=f"Of these only such as stand so now: {', '.join(STATES)}. `failed` is all that need somebody.",
         )
         which.add_argument("--workspace", metavar="SLUG", help="Where the documents are, if there are several.")
         needed = "; needed" if self.verb in verbs.NEEDS_REASON else ""
@@ -136,6 +145,9 @@ class VerbCommand(DatabaseCommand):
         count = report["eligible"] if report["dry_run"] else report["done"]
         does = "would be done for" if report["dry_run"] else "is done for"
         self.stdout.write(f"{self.verb.label} {does} {wording.documents(count)}: {report['price']}.")
+        if len(report["states"]) > 1:
+            by_state = (f"{count:,} {JobState(state).label.lower()}" for state, count in report["states"].items())
+            self.stdout.write(f"Of these {'are' if report['dry_run'] else 'were'} {', '.join(by_state)}.")
         for name in ("skipped", "failed"):
             if report[name]:
                 self.stdout.write(f"{name.capitalize()}: {wording.documents(report[name])}.")
@@ -182,8 +194,15 @@ def chosen_items(options: dict[str, Any]) -> list[Row]:
         raise choosing.refusal(f"{where.capitalize()} has no document {shown}{more}.")
     columns = ("pk", "version__job", "version", "batch__public_id", "position", "document__business_id")
     job = ("version__job__state", "version__job__failure_cause")
+    if options["state"]:
+        items = items.filter(version__job__state__in=_job_states(options["state"]))
     found = items.order_by("batch", "position").values_list(*columns, *job, "version__number")
     return [Row(*values) for values in found]
+
+
+def _job_states(named: Sequence[str]) -> set[str]:
+    """`failed` is any way of it."""
+    return {*named, *(FAILED_STATES if JobState.FAILED in named else ())}
 
 
 def _report(verb: Verb, rows: Sequence[Row], *, is_dry_run: bool) -> dict[str, Any]:
@@ -192,6 +211,7 @@ def _report(verb: Verb, rows: Sequence[Row], *, is_dry_run: bool) -> dict[str, A
     prices = {row.job_id: row.answer.price for row in rows if row.result in ("eligible", ItemResult.DONE)}
     least = sum(price.renders_least for price in prices.values() if price)
     most = sum(price.renders_most for price in prices.values() if price)
+    states = Counter(row.state for row in rows if row.result in ("eligible", ItemResult.DONE))
     reasons = Counter(row.words for row in rows if row.result in (ItemResult.SKIPPED, ItemResult.FAILED))
     return {
         "verb": verb.value,
@@ -203,6 +223,7 @@ def _report(verb: Verb, rows: Sequence[Row], *, is_dry_run: bool) -> dict[str, A
         "renders_least": least,
         "renders_most": most,
         "price": verbs.bills(least, most),
+        "states": dict(states.most_common()),
         "reasons": [{"words": words, "count": count} for words, count in reasons.most_common()],
         "items": [
             {

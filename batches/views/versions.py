@@ -132,7 +132,7 @@ def _movable(document: Document, version: DocumentVersion) -> list[BatchItem]:
 def _fresh(version: DocumentVersion, items: list[BatchItem], text: str) -> Form:
     return Form(
         text=text if version.input_bytes <= EDITABLE_BYTES else "",
-        options=json.dumps(version.options, ensure_ascii=False, indent=2),
+        options=_options_shown(version),
         filename=version.filename,
         items=frozenset(item.pk for item in items[:1]),
         version=str(version.number),
@@ -163,6 +163,11 @@ def _new_input(
 ) -> NewInput | None:
     """The content that was asked for, checked as a manifest's row is; None for the same again, or with errors."""
     if form.source == SAME:
+        if _is_changed(request, version, text, form):
+            form.errors.append(
+                "You chose a file or changed the content, its options or its name, but also “The same content and "
+                "options again”. Choose which of them is meant: nothing was made."
+            )
         return None
     raw: bytes | None = None
     new_text = text
@@ -185,6 +190,21 @@ def _new_input(
     if found.row is None or found.errors:
         return None
     return NewInput(found.row.kind, found.text, found.row.filename, found.row.options)
+
+
+def _is_changed(request: SignedInRequest, version: DocumentVersion, text: str, form: Form) -> bool:
+    """Whether the form holds something that rendering the same again would drop without a word."""
+    if request.FILES.get("file"):
+        return True
+    if "text" in request.POST and version.input_bytes <= EDITABLE_BYTES and _as_typed(form.text, text) != text:
+        return True
+    if "options" in request.POST and form.options.split() != _options_shown(version).split():
+        return True
+    return "filename" in request.POST and form.filename != version.filename
+
+
+def _options_shown(version: DocumentVersion) -> str:
+    return json.dumps(version.options, ensure_ascii=False, indent=2)
 
 
 def _as_typed(typed: str, before: str) -> str:

@@ -105,11 +105,10 @@ def test_batch_says_why_it_is_paused_and_which_have_a_notice(batch: Batch) -> No
     running.pause(batch.pk, reason="5 failed", by=audit.ENGINE, now=NOW)
     lines = run("batch", batch.public_id)[1].splitlines()
     assert lines[1] == "Paused: 2 documents: 1 saved, 1 held"
-    assert (
-        "It was paused because: 5 failed. When it may go on, resume it on its page, or in the project folder with: "
-        in lines[2]
-    )
-    assert lines[3] == "Worth a look: INV-1: Much smaller than the others."
+    assert "It was paused because: 5 failed. When it may go on, resume it on its page." in lines[2]
+    assert lines[3].startswith("Let it go on with: ")
+    assert lines[3].endswith(f"batch {batch.public_id} --resume")
+    assert lines[4] == "Worth a look: INV-1: Much smaller than the others."
 
 
 def test_a_pause_is_told_while_the_provider_still_works_on_something(batch: Batch) -> None:

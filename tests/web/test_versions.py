@@ -112,6 +112,27 @@ def test_an_edited_text_keeps_its_line_ends_and_one_that_is_not_edited_is_the_sa
 
 
 @pytest.mark.parametrize(
+    "changed",
+    [
+        {"text": "<p>corrected</p>"},
+        {"options": '{"format": "A4"}'},
+        {"filename": "other.pdf"},
+        {"file": SimpleUploadedFile("new.html", b"<p>corrected</p>")},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_correction_is_not_dropped_because_the_same_again_is_chosen(
+    changed: dict[str, Any], batch: Batch, manager: Client
+) -> None:
+    job = make_saved_job(batch=batch)
+    shown = {"text": text_of(1), "options": "{}", "filename": DocumentVersion.objects.get().filename}
+    answer = regenerate(manager, job, source="same", **shown | changed)
+    assert (answer.status_code, "Choose which of them is meant" in answer.text) == (422, True)
+    assert DocumentVersion.objects.count() == 1
+    assert regenerate(manager, job, source="same", **shown).status_code == 302
+
+
+@pytest.mark.parametrize(
     ("fields", "words"),
     [
         ({"reason": " "}, "Say why"),
@@ -163,7 +184,12 @@ def test_a_final_document_shows_it_and_is_not_regenerated_without_the_right(
     assert "marked final" in manager.get(page_of(job, "regenerate")).text
     assert regenerate(manager, job).status_code == 422
     admin = signed_in(make_member(workspace, "w.admin", Role.ADMIN))
-    assert regenerate(admin, job).status_code == 302
+    assert (
+        "It is marked final: it was handed out as it is. Go on all the same."
+        in admin.get(page_of(job, "regenerate")).text
+    )
+    assert regenerate(admin, job).status_code == 422, "the right is no consent"
+    assert regenerate(admin, job, confirmed="yes").status_code == 302
     manager.post(page_of(job, "final"), {"is_final": "no"})
     assert not Document.objects.get().is_final
     assert list(AuditEntry.objects.filter(action__contains="final").values_list("action", flat=True)) == [
