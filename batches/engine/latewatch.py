@@ -58,14 +58,21 @@ WATCHED_CLASSES = frozenset(
         FailureClass.INTERNAL,
     }
 )
+#: Of the wait after which a second reading counts: a little longer, so that it does.
+SECOND_READING = 1.1
 #: The reason of an event that keeps what a read said that a person had asked for.
 ANSWERED = "read_again"
 #: States of the job that a late success takes it out of: nothing of it is under way.
 RESCUED_STATES = frozenset({*FAILED_STATES, JobState.PENDING})
 
 
-def begun(change: Change, provider: Callable[[], Provider] | None = None) -> Change:
+def begun(
+    change: Change, provider: Callable[[], Provider] | None = None, *, account: ProviderAccount | None = None
+) -> Change:
     """The change, with the watch that it begins: its submission is given up on with an id.
+
+    One that was read once as failed and not billed is read again as soon as that counts for its `account`: from then on
+    Retry may send the document anew.
 
     It lasts for as long as the provider says that it keeps results, else for as long as we assume; so also where only
     rows are at hand, and no provider can be asked.
@@ -79,12 +86,16 @@ def begun(change: Change, provider: Callable[[], Provider] | None = None) -> Cha
         return change
     # The provider's retention begins when its job ends, and a job past its deadline has not been seen to end.
     from_at = change.at if move.to_state is JobState.DEADLINE_EXCEEDED else known.accepted_at
-    said = provider().capabilities.link_lifetime_seconds if provider else None
-    kept_for = said or ENGINE.link_lifetime_seconds
+    lifetime = provider().capabilities.link_lifetime_seconds if provider else None
+    kept_for = lifetime or ENGINE.link_lifetime_seconds
     until = from_at + timedelta(seconds=kept_for)
     if until <= change.at:
         return change
-    fields = {"watch_at": change.at + timedelta(seconds=ENGINE.watch_first_seconds), "watch_until": until}
+    first = timedelta(seconds=ENGINE.watch_first_seconds)
+    said = change.submission_fields
+    if account is not None and said.get("failed_at") and not said.get("failed_again_at"):
+        first = min(first, SECOND_READING * polling.poll_cap(account))
+    fields = {"watch_at": change.at + first, "watch_until": until}
     return replace(change, submission_id=known.id, submission_fields={**change.submission_fields, **fields})
 
 

@@ -328,7 +328,7 @@ class Pump:
                 return
         account = self._accounts[change.claim.account_id]
         change = self._fetch_early(change, now)
-        self._outbox.add(latewatch.begun(change, partial(self.providers.of, account)), now)
+        self._outbox.add(latewatch.begun(change, partial(self.providers.of, account), account=account), now)
 
     def _flush_if_due(self, now: datetime) -> None:
         if self._outbox.is_due(now):

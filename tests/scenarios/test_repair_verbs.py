@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from batches.engine import applying, running, standings, verbs
+from batches.engine import applying, polling, running, standings, verbs
 from batches.engine.audit import By
 from batches.engine.orders import Order, Result
 from batches.models import BatchItem, Job, JobState, Submission, Verb
@@ -100,6 +100,16 @@ def test_only_what_was_read_as_unbilled_twice_is_rendered_by_a_retry_and_it_bill
     ended_as(world, JobState.SAVED)
     assert len(world.provider.jobs_of("INV-1")) == 4
     assert Submission.objects.filter(failed_again_at__isnull=False).count() == 3
+
+
+def test_what_failed_unbilled_may_be_retried_as_soon_as_a_second_reading_counts(world: World) -> None:
+    """Nobody has to press Check again first, nor to wait for the slow pace of the late watch."""
+    world.provider.script("INV-1", status=itertools.repeat(Fail(unbilled=True)))
+    world.hand_over("INV-1")
+    ended_as(world, JobState.FAILED)
+    cap = polling.poll_cap(world.account).total_seconds()
+    world.run_for(cap * 1.5 + 10)
+    assert allows(world, Verb.RETRY)
 
 
 @pytest.mark.parametrize("arrived", [True, False])
