@@ -167,7 +167,7 @@ def settle(watched: Watched, *, now: datetime) -> None:
     # What is proven of one that was delivered stays: only its PDF counts, whatever is said of it now.
     if row.outcome not in (SubmissionOutcome.DELIVERED, SubmissionOutcome.SURPLUS):
         said = polling.readings(status, row.failed_at, row.failed_again_at, account, now=now)
-        _update(row, **said)
+        _update(row, **said, **_read_soon(row, said, account))
         if said["failed_again_at"] is not None and _failed_after_all(row, status, now=now):
             return
     if status.phase is JobPhase.SUCCEEDED:
@@ -175,6 +175,14 @@ def settle(watched: Watched, *, now: datetime) -> None:
         return
     given_up = Job.objects.filter(pk=watch.job_id, state=JobState.DEADLINE_EXCEEDED)
     given_up.update(provider_status=status.status_word[:100], provider_status_at=now)
+
+
+def _read_soon(row: Submission, said: dict[str, datetime | None], account: ProviderAccount) -> dict[str, datetime]:
+    """When it is read next, where this reading came too early to be the second one: as soon as that counts."""
+    first_at = said["failed_at"]
+    if first_at is None or said["failed_again_at"] is not None or row.watch_at is None:
+        return {}
+    return {"watch_at": min(row.watch_at, first_at + SECOND_READING * polling.poll_cap(account))}
 
 
 def _tell(
