@@ -10,11 +10,15 @@ TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"
 # What never meets the configured database, or brings its own, runs once, on the SQLite turn: adapters, sandbox, manifests,
 # stores, the simulator, the demonstration, the pages in a browser, the words.
 ONCE := tests/providers tests/sandbox tests/manifests tests/storage tests/simulation tests/test_demo.py \
-	tests/test_layering.py tests/test_docs.py tests/test_wording.py tests/test_filenames.py tests/web/test_browser.py tests/web/test_tour.py
-TOGETHER_ON_POSTGRES := $(TOGETHER) $(addprefix --ignore=,$(ONCE))
+	tests/templating tests/test_cells.py tests/test_layering.py tests/test_docs.py tests/test_wording.py tests/test_filenames.py tests/web/test_browser.py tests/web/test_tour.py
+# So do the stories in virtual time that tell the engine's rules, which no database changes, at many small statements each;
+# those about locks, rows written together, many batches and repair are told on both.
+RULES := tests/test_loadtest.py $(patsubst %,tests/scenarios/test_%.py,account_health account_trouble cases_of_others \
+	collecting doubt_beside_a_failure fetching_early late_beside_another late_watch learned_deadline learned_polling one_fault_stays_one \
+	poison_documents polling_ends refusals slots_of_reads store_troubles woken_by_webhooks)
+TOGETHER_ON_POSTGRES := $(TOGETHER) $(addprefix --ignore=,$(ONCE) $(RULES))
 # Races and deaths are told on both databases; what happens between a stack and its provider or server, on one.
-ALONE_ON_SQLITE := -m alone $(addprefix --ignore=tests/scenarios/,test_few_connections.py test_webhooks_end_to_end.py)
-ALONE_ON_POSTGRES := -m alone --ignore=tests/scenarios/test_account_trouble.py
+TOGETHER_ON_SQLITE := $(TOGETHER) $(addprefix --ignore=tests/scenarios/,test_few_connections.py test_webhooks_end_to_end.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo up test test-sqlite test-postgres simulate chaos chromium lint types check lock clean \
@@ -56,12 +60,12 @@ up: $(INSTALLED)
 test: test-sqlite test-postgres
 
 test-sqlite: $(INSTALLED) chromium
-	env -u DATABASE_URL $(BIN)/python -m pytest --durations 25 $(TOGETHER)
-	env -u DATABASE_URL $(BIN)/python -m pytest --durations 10 $(ALONE_ON_SQLITE)
+	env -u DATABASE_URL $(BIN)/python -m pytest --durations 25 $(TOGETHER_ON_SQLITE)
+	env -u DATABASE_URL $(BIN)/python -m pytest --durations 10 -m alone
 
 test-postgres: $(INSTALLED) chromium
 	$(BIN)/python -m tests.postgres -- pytest --durations 25 $(TOGETHER_ON_POSTGRES)
-	$(BIN)/python -m tests.postgres -- pytest --durations 10 $(ALONE_ON_POSTGRES)
+	$(BIN)/python -m tests.postgres -- pytest --durations 10 -m alone
 
 # SEEDS runs from FIRST on, in PROCESSES at once; or SEED=7: that one again, with all that happened in it.
 SEEDS := 1000

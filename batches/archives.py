@@ -19,6 +19,7 @@ from typing import IO, Any
 from zipstream.ng import ZipStream
 
 from batches import filenames, results, selectors
+from batches.cells import FAILED_COLUMNS
 from batches.models import FAILED_STATES, Artifact, Batch
 from batches.storage import ArtifactStore
 
@@ -59,7 +60,7 @@ class _Entry:
     byte_count: int
 
 
-def build(batch: Batch, *, store: ArtifactStore, now: datetime) -> Archive:
+def build(batch: Batch, *, store: ArtifactStore, now: datetime, with_ids: bool = False) -> Archive:
     """Prepare the archive of what is saved now.
 
     Reads every row and looks up the size of every object before the first byte; an object that is missing or has
@@ -69,7 +70,7 @@ def build(batch: Batch, *, store: ArtifactStore, now: datetime) -> Archive:
     """
     stack = ExitStack()
     try:
-        lists = _Lists(stack, batch, missing=_missing_keys(batch, store))
+        lists = _Lists(stack, batch, missing=_missing_keys(batch, store), with_ids=with_ids)
         if not lists.entries:
             raise NothingSaved
         stream = ZipStream(sized=True)
@@ -111,8 +112,9 @@ def _closing(stream: ZipStream, stack: ExitStack) -> Iterator[bytes]:
 class _Lists:
     """The lists of an archive, collected in one pass over the rows: manifest.csv, failed.csv, SHA256SUMS."""
 
-    def __init__(self, stack: ExitStack, batch: Batch, *, missing: set[str]) -> None:
+    def __init__(self, stack: ExitStack, batch: Batch, *, missing: set[str], with_ids: bool) -> None:
         self._batch = batch
+        self._with_ids = with_ids
         self._stack = stack
         self._counts = selectors.batch_counts(batch)
         self.entries: list[_Entry] = []
@@ -128,7 +130,7 @@ class _Lists:
         return self._stack.enter_context(tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES))
 
     def _rows(self, missing: set[str]) -> Iterator[dict[str, Any]]:
-        for row, original in results.rows_with_originals(self._batch):
+        for row, original in results.rows_with_originals(self._batch, with_ids=self._with_ids):
             self.row_count += 1
             is_missing = row["object_key"] in missing
             if is_missing:
@@ -144,14 +146,14 @@ class _Lists:
         """A failed row: its own columns as they were given, and ours, which a new upload ignores."""
         self._failed_count += 1
         cells = results.failed_row(row, original)
-        self._failed_columns |= dict.fromkeys(name for name in cells if name not in results.FAILED_COLUMNS)
+        self._failed_columns |= dict.fromkeys(name for name in cells if name not in FAILED_COLUMNS)
         self._failed.write(json.dumps(cells).encode() + b"\n")
 
     def add_to(self, stream: ZipStream, *, now: datetime) -> None:
         failed = self._spool()
         self._failed.seek(0)
         rows = (json.loads(line) for line in self._failed)
-        for line in results.csv_lines((*self._failed_columns, *results.FAILED_COLUMNS), results.flat(rows)):
+        for line in results.csv_lines((*self._failed_columns, *FAILED_COLUMNS), results.flat(rows)):
             failed.write(line.encode())
         files = {"manifest.csv": self._manifest, "failed.csv": failed}
         facts = {path: _facts(file) for path, file in files.items()}

@@ -21,6 +21,8 @@ from batches.models import (
     ProviderAccount,
 )
 
+#: Open alerts about an account that its batches' pages show too. That it is held stands there in words of its own.
+OF_ACCOUNTS = (AlertKind.LINKS_AGEING, AlertKind.WEBHOOKS_SILENT, AlertKind.DURATIONS)
 #: Documents that a notice names before it says "and n more".
 NAMES_SHOWN = 5
 ALERTS_SHOWN = 5
@@ -58,6 +60,11 @@ def notices(batch: Batch, counts: selectors.Counts) -> Notices:
     return Notices(found.count() if len(named) == NAMES_SHOWN else len(named), named)
 
 
+def account_alerts(batch: Batch) -> list[Alert]:
+    """What is open about the account that the batch is sent by."""
+    return list(Alert.objects.filter(account=batch.account_id, kind__in=OF_ACCOUNTS, closed_at=None).order_by("pk"))
+
+
 def noticed(items: QuerySet[BatchItem]) -> QuerySet[BatchItem]:
     """Of these items those whose stored PDF is worth a look."""
     return items.filter(selectors.in_store("version__artifact__"), version__artifact__notice__gt="")
@@ -81,13 +88,13 @@ class Alerts:
 
 
 def open_alerts(user: selectors.Person) -> Alerts:
-    """Open alerts about the user's documents and batches, their accounts' late downloads, and the store they share.
+    """Open alerts about the user's documents and batches, the accounts that they use, and the store they share.
 
     Held accounts are told apart from them.
     """
     mine = selectors.visible_workspaces(user)
     about_mine = Q(batch__workspace__in=mine) | Q(job__version__document__workspace__in=mine)
-    about_mine |= Q(kind=AlertKind.LINKS_AGEING, account__in=selectors.usable_accounts(mine).values("pk"))
+    about_mine |= Q(kind__in=OF_ACCOUNTS, account__in=selectors.usable_accounts(mine).values("pk"))
     if mine.exists():
         about_mine |= Q(kind=AlertKind.STORE, job=None, batch=None)
     alerts = Alert.objects.filter(about_mine, closed_at=None).exclude(kind=AlertKind.ACCOUNT_HELD)

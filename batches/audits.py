@@ -14,12 +14,14 @@ from django.db.models import Q, QuerySet
 
 from batches import cursors, rights
 from batches.cursors import Page
-from batches.models import AuditEntry, Batch, Document, Verb, Workspace
+from batches.models import AuditEntry, Batch, BulkActionItem, Document, ItemResult, Verb, Workspace
 from batches.selectors import Person
 
 ENTRIES_PER_PAGE = 50
 #: Documents of one business id over all workspaces that a person audits.
 _DOCUMENTS_MOST = 50
+#: Bulk actions that held one of them, the newest.
+_ACTIONS_MOST = 500
 COLUMNS = ("at", "who", "action", "subject", "business_id", "workspace", "reason", "from_where", "facts")
 _SLICE = 1000
 _SUBJECTS = ("batch", "draft", "document", "template", "bulk action", "account", "workspace", "user")
@@ -45,6 +47,7 @@ ACTIONS: Mapping[str, str] = {
     "download_manifest": "Downloaded the manifest of",
     "download_pdf": "Downloaded the PDF of",
     "view_pdf": "Looked at the PDF of",
+    "view_input": "Looked at the content of",
     "compare_versions": "Compared versions of",
     "download_audit": "Downloaded the",
     "reveal_provider_job": "Revealed the provider job of",
@@ -211,7 +214,10 @@ def table(person: Person, filters: Filters) -> Iterator[dict[str, Any]]:
 
 
 def _about(wanted: str, workspaces: QuerySet[Workspace]) -> Q:
-    """Entries whose subject is that: as it is written, an id without its kind, or a business id of a document."""
+    """Entries whose subject is that: as it is written, an id without its kind, or a business id of a document.
+
+    What a bulk action did to a document is told by the entries of the action, so those that settled it are about it.
+    """
     names = [wanted, *(f"{kind} {wanted}" for kind in _SUBJECTS)]
     wanted = wanted.removeprefix("document ")
     documents = Document.objects.filter(workspace__in=workspaces, business_id=wanted).order_by("-pk")
@@ -219,7 +225,9 @@ def _about(wanted: str, workspaces: QuerySet[Workspace]) -> Q:
     about = Q(subject__in=[*names, *(f"document {public_id}" for public_id in ids)])
     for public_id in ids:  # one version or one submission of it
         about |= Q(subject__startswith=f"document {public_id} ")
-    return about
+    held = BulkActionItem.objects.filter(item__document__public_id__in=ids).exclude(result=ItemResult.WAITING)
+    actions = held.order_by("-action_id").values_list("action__public_id", flat=True).distinct()[:_ACTIONS_MOST]
+    return about | Q(subject__in=[f"bulk action {public_id}" for public_id in actions])
 
 
 def _rows(entries: Sequence[AuditEntry]) -> list[EntryRow]:

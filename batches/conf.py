@@ -66,8 +66,8 @@ class EngineConf:
     window_margin_seconds: float = 0.25
 
     submit_tries_most: int = 6
-    #: Further keys that a document may get because the one before may be bound to a refusal of its account.
-    new_keys_most: int = 3
+    #: So many 429 for one key, while others of its account are accepted since, speak of the key and not of the pace.
+    limited_tries_most: int = 3
     #: Documents in a row, with no acceptance between, that are refused in words that are not the service's: with the
     #: last of them it is the account's trouble and no longer the documents'.
     strange_documents_most: int = 3
@@ -80,8 +80,9 @@ class EngineConf:
     #: While an account is held for credit its balance is read: first soon, to know what there was, then slowly.
     credit_check_first_seconds: float = 2.0
     credit_check_seconds: float = 60.0
-    #: Skew that is added to a provider's Retry-After, and the longest that is believed at once.
+    #: Skew that is added to a provider's Retry-After, and up to so much jitter; the longest that is believed at once.
     retry_after_skew_seconds: float = 0.5
+    retry_after_spread_seconds: float = 1.0
     retry_after_most_seconds: float = 300.0
     #: From the third resend of what may have arrived: 30, 120, 240 s at most, so that an outage of a minute or two
     #: does not use up all six tries.
@@ -127,9 +128,12 @@ class EngineConf:
     resend_margin_share: float = 0.10
     #: How long a submission may be repeated where the provider takes no key and a second render does no harm.
     harmless_resend_seconds: float = 3600.0
-    #: The retry budget of an account: each first submission earns a share of a repeat, so that repeats stay under a
-    #: sixth of all requests; a bucket holds what a sudden outage leaves in doubt (3 pumps x 16 threads); and a little
-    #: comes with time, so that the last documents of a batch are not left without.
+    #: The retry budget of an account: each first submission earns a share of a repeat, and an accepted repeat, which
+    #: ends its document's trouble, gives its token back. So repeats in vain stay under a sixth of all requests, and all
+    #: repeats under three eighths: where a share p of requests is lost they are min(p, 0.2 / (p + 0.2)) of all. On top
+    #: of that come a bucket that holds what a sudden outage leaves in doubt (3 pumps x 16 threads), and a little with
+    #: time, so that the last documents of a batch are not left without: at one first submission in three seconds it is
+    #: more than they earn, and repeats in vain stay under a third.
     retry_share: float = 0.2
     retry_tokens_most: float = 50.0
     retry_tokens_per_second: float = 0.1

@@ -15,9 +15,9 @@ from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
 
-from batches import failures, selectors
+from batches import failures, selectors, wording
+from batches.cells import FAILED_COLUMNS, guarded
 from batches.filenames import Names, pdf_stem
-from batches.manifests import guarding
 from batches.models import (
     Batch,
     BatchItem,
@@ -58,25 +58,26 @@ COLUMNS = (
     "flags",
     "notice",
 )
-#: What the failed list adds to the columns of the manifest, and a new upload of it ignores.
-FAILED_COLUMNS = ("_row", "_code", "_reason", "_attempts", "_last_state")
 LEFT_OUT_COLUMNS = ("row", "line", "id", "code", "column", "reason", "fix")
 SLICE = 1000
 BOM = "\ufeff"  # what makes spreadsheet programs read a CSV file as UTF-8
 
 
-def rows(batch: Batch) -> Iterator[dict[str, Any]]:
-    """Every row of the batch in manifest order, keyed by `COLUMNS`.
+def rows(batch: Batch, *, with_ids: bool = False) -> Iterator[dict[str, Any]]:
+    """Every row of the batch in manifest order, keyed by `COLUMNS`. Provider job ids are masked but `with_ids`: whoever
+    has one whole can fetch the file.
 
     `row` is the position, counted from 0; `status` is the item's state; times are text (RFC 3339, UTC); what is not
     known is None. `filename` is the PDF's name in the batch's archive, given where a PDF is stored; `notice` is
     what makes a stored PDF worth a look.
     """
-    for row, _ in rows_with_originals(batch):
+    for row, _ in rows_with_originals(batch, with_ids=with_ids):
         yield row
 
 
-def rows_with_originals(batch: Batch, *, only_failed: bool = False) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def rows_with_originals(
+    batch: Batch, *, with_ids: bool = False, only_failed: bool = False
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """As `rows`, each with the manifest's own row; with `only_failed` those that failed and nobody dismissed."""
     names = Names()
     after = -1
@@ -91,7 +92,10 @@ def rows_with_originals(batch: Batch, *, only_failed: bool = False) -> Iterator[
         for item in items:
             name = names.take(pdf_stem(item.business_id, item.number, item.wished_name))
             times = (rendered.get(item.job_id), saved.get(item.job_id, item.stored_at))
-            yield _row(batch, item, submissions[item.job_id], times, name), item.original_row
+            row = _row(batch, item, submissions[item.job_id], times, name)
+            if row["provider_job_id"] and not with_ids:
+                row["provider_job_id"] = wording.masked(row["provider_job_id"])
+            yield row, item.original_row
 
 
 def _items(batch: Batch, *, after: int, only_failed: bool) -> Iterable[Any]:
@@ -310,11 +314,6 @@ def flat(table: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
-
-
-def guarded(value: Any) -> Any:
-    """A CSV cell that no spreadsheet program runs as a formula; numbers pass. It comes back as it was."""
-    return guarding.guarded(value) if isinstance(value, str) else value
 
 
 def csv_lines(columns: Iterable[str], table: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -64,8 +64,7 @@ def _why_paused(batch: Batch, progress: Progress) -> str:
     because = "" if is_said else f"It was paused because: {wording.sentence(batch.pause_reason)} "
     if batch.writing_at is not None:
         return f"{because}It begins by itself when all of them are there."
-    how = wording.resume_command(batch.public_id)
-    return f"{because}When it may go on, resume it on its page, or in the project folder with: {how}."
+    return f"{because}When it may go on, resume it on its page."
 
 
 def sample_sentence(batch: Batch, progress: Progress, sample: Progress) -> str:

@@ -253,6 +253,7 @@ EVENT_WORDS: Mapping[str, str] = {
     "nobody_needs_it": "No batch needs it any more, so it is not sent.",
     "waits_for_retry_budget": "Many are being repeated just now, so it waits for its turn to be repeated.",
     "resend_window_closed": "The provider may no longer recognise a repeat, so it is not sent again by itself.",
+    "tries_used": "Its tries are used up, and no answer was learned.",
     "second_id_for_one_key": "The provider gave another job id for the same key.",
     "surplus": "The provider rendered it a second time; that result is not used.",
     "outcome_not_stored": "What came of it could not be stored.",
@@ -288,14 +289,16 @@ HOLD_WHAT_TO_DO: Mapping[str, str] = {
 }
 
 
+#: Said of an account whose submissions did not get through while its reads did.
+ON_TRIAL = (
+    "The service answers, but the last submissions did not get through. One document at a time tries; nothing else is "
+    "sent before one is accepted."
+)
+
+
 def resume_command(public_id: str) -> str:
     """What a person types to let a paused batch go on."""
     return f"{settings.COMMAND_LINE} batch {public_id} --resume"
-
-
-def raise_cap_command(public_id: str) -> str:
-    """What a person types to let a batch go on that was paused at its spend cap."""
-    return f"{resume_command(public_id)} --spend-cap AMOUNT"
 
 
 def money(amount: Decimal, currency: str) -> str:

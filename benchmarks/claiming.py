@@ -2,9 +2,9 @@
 
 1,000,000 finished and 50,000 due jobs, the due ones led by 1 and then by 100 running batches, beside 10,000 batches
 that have ended. Each claim takes what a pump takes at 20 submissions a second, and is given back before the next, so
-that every claim finds the same table. Prints p50 and p95 of one whole claim (transaction, turns, leases, and what the
-steps need to know) in milliseconds, and the plans. It works in a test database of DATABASE_URL's server, dropped at the
-end.
+that every claim finds the same table. Writes `results/claiming.md`: p50 and p95 of one whole claim (transaction, turns,
+leases, and what the steps need to know) in milliseconds, and the plans. It works in a test database of DATABASE_URL's
+server, dropped at the end.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ from django.db import connection, models, transaction  # noqa: E402 - Django has
 from django.test.utils import CaptureQueriesContext  # noqa: E402
 
 from batches.engine import claims  # noqa: E402
+from batches.engine.batchsizes import BatchSizes  # noqa: E402
 from batches.models import Batch, BatchItem, Document, DocumentVersion, Job, JobState, ProviderAccount  # noqa: E402
+from benchmarks import report  # noqa: E402
+from benchmarks.processes import say  # noqa: E402
 from tests import factories  # noqa: E402
 from tests.factories import NOW  # noqa: E402
 
 #: At 20 submissions a second a pump keeps a second's worth ready.
 TAKEN = 21
 RUNNING = (1, 100)
+P95_MOST = 10.0
 
 
 def copies(template: models.Model, count: int, **special: str) -> None:
@@ -83,19 +87,19 @@ def spread(batches: int) -> None:
         cursor.execute("UPDATE batches_batch SET turn = 0")
 
 
-def measured(account: ProviderAccount, rounds: int) -> list[float]:
-    """Milliseconds of each claim."""
+def measured(account: ProviderAccount, rounds: int, sizes: BatchSizes) -> list[float]:
+    """Milliseconds of each claim. `sizes` are the pump's, which lives for many claims."""
     times = []
     for number in range(rounds):
         begun = time.perf_counter()
-        got = claims.claim_due(account, (JobState.PENDING,), owner="bench", now=NOW, most=TAKEN)
+        got = claims.claim_due(account, (JobState.PENDING,), owner="bench", now=NOW, most=TAKEN, sizes=sizes)
         times.append((time.perf_counter() - begun) * 1000)
         assert len(got) == TAKEN, f"claim {number} took {len(got)}"
         claims.release("bench", [each.job_id for each in got], now=NOW)
     return times
 
 
-def per_statement(account: ProviderAccount, rounds: int) -> list[tuple[str, float]]:
+def per_statement(account: ProviderAccount, rounds: int, sizes: BatchSizes) -> list[tuple[str, float]]:
     """The median milliseconds of each statement of a claim, so that a busy machine can be told from a slow plan."""
     spent: dict[int, list[float]] = {}
     words: dict[int, str] = {}
@@ -111,16 +115,17 @@ def per_statement(account: ProviderAccount, rounds: int) -> list[tuple[str, floa
             return answer
 
         with connection.execute_wrapper(timed):
-            got = claims.claim_due(account, (JobState.PENDING,), owner="bench", now=NOW, most=TAKEN)
+            got = claims.claim_due(account, (JobState.PENDING,), owner="bench", now=NOW, most=TAKEN, sizes=sizes)
         claims.release("bench", [each.job_id for each in got], now=NOW)
     return [(words[number], statistics.median(times)) for number, times in sorted(spent.items())]
 
 
-def plans(account: ProviderAccount) -> None:
+def plans(account: ProviderAccount, sizes: BatchSizes) -> str:
     """The two statements that find and lease, as the server plans and runs them."""
+    told = []
     with transaction.atomic():
         with CaptureQueriesContext(connection) as queries:
-            claims.claim_due(account, (JobState.PENDING,), owner="bench", now=NOW, most=TAKEN)
+            claims.claim_due(account, (JobState.PENDING,), owner="bench", now=NOW, most=TAKEN, sizes=sizes)
         transaction.set_rollback(True)
     asked = [query["sql"] for query in queries if query["sql"].lstrip().startswith("WITH") and "v(" not in query["sql"]]
     for statement in asked:
@@ -129,10 +134,16 @@ def plans(account: ProviderAccount) -> None:
             lines = [row[0] for row in cursor.fetchall()]
             transaction.set_rollback(True)
         shown = lines[:45]
-        print("\n".join(f"    {line}" for line in shown))
         if len(lines) > len(shown):
-            print(f"    … {len(lines) - len(shown)} more lines, the same for each further batch")
-        print()
+            shown.append(f"… {len(lines) - len(shown)} more lines, the same for each further batch")
+        told.append("\n".join(shown))
+    return "```\n" + "\n\n".join(told) + "\n```"
+
+
+def _version() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW server_version")
+        return str(cursor.fetchone()[0]).split()[0]
 
 
 def main() -> None:
@@ -144,24 +155,38 @@ def main() -> None:
     options = parser.parse_args()
     if connection.vendor != "postgresql":
         raise SystemExit("This measures PostgreSQL: python -m tests.postgres -- python -m benchmarks.claiming")
+    machine = report.machine(postgres=_version())
     name = connection.creation.create_test_db(verbosity=0, autoclobber=True)
     try:
         begun = time.perf_counter()
         account = factories.make_account()
         fill(account, finished=options.finished, due=options.due, ended_batches=options.ended_batches)
-        print(f"{options.finished:,} finished and {options.due:,} due jobs made in {time.perf_counter() - begun:.0f} s")
+        say(f"{options.finished:,} finished and {options.due:,} due jobs made in {time.perf_counter() - begun:.0f} s")
+        rows, parts = [], []
         for batches in RUNNING:
             spread(batches)
-            measured(account, 20)  # caches
-            times = sorted(measured(account, options.rounds))
+            sizes = BatchSizes()
+            measured(account, 20, sizes)  # caches
+            times = sorted(measured(account, options.rounds, sizes))
             p95 = times[int(len(times) * 0.95)]
-            print(
-                f"{batches:>4} running: p50 {statistics.median(times):.2f} ms, p95 {p95:.2f} ms, "
-                f"worst {times[-1]:.2f} ms ({options.rounds} claims of {TAKEN})"
-            )
-            for words, median in per_statement(account, 50):
-                print(f"      {median:6.2f} ms  {words}")
-            plans(account)
+            verdict = report.against(p95, P95_MOST, at_most=True)
+            figures = (f"{each:.2f}" for each in (statistics.median(times), p95, times[-1]))
+            p50, at_95, worst = figures
+            rows.append([f"{batches:,}", p50, f"{at_95} {verdict}", worst])
+            statements = [[f"{median:.2f}", f"`{words}…`"] for words, median in per_statement(account, 50, sizes)]
+            parts += [
+                f"## {batches:,} running batch{'' if batches == 1 else 'es'}",
+                report.table(["median, ms", "statement"], statements),
+                plans(account, sizes),
+            ]
+        report.write(
+            "claiming",
+            f"Claiming from {options.finished:,} finished and {options.due:,} due jobs",
+            machine,
+            f"{options.rounds} claims of {TAKEN} jobs each, beside {options.ended_batches:,} batches that have ended.",
+            report.table(["running batches", "p50, ms", f"p95, ms (≤ {P95_MOST:g})", "worst, ms"], rows),
+            *parts,
+        )
     finally:
         connection.creation.destroy_test_db(name, verbosity=0)
 

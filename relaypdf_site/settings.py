@@ -111,6 +111,8 @@ Q_CLUSTER = {
 # --- RelayPDF Batches -----------------------------------------------------------------------------------------------
 
 STORAGE_URL = env.storage_url(DATA_DIR)
+# Where a PDF lies on its way into a bucket; a store on a disk has a folder of its own.
+STAGING_DIR = DATA_DIR / "staging"
 # Under which address providers reach this site, for registering webhooks; pages need no such thing.
 PUBLIC_URL = env.http_url("PUBLIC_URL")
 RELAYPDF_BASE_URL = env.http_url("RELAYPDF_BASE_URL")

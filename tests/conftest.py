@@ -16,15 +16,15 @@ from batches.storage import open_store
 from tests import factories
 from tests.stack_process import Stack
 
-#: Stories on real stacks measure a pace; a neighbour on the same two cores would bend it.
-MEASURING = Path(__file__).parent / "scenarios"
+#: Stories that measure a pace on a real stack; a neighbour on the same two cores would bend it.
+MEASURING = {Path(__file__).parent / "scenarios" / name for name in ("test_kill9_cluster.py", "test_two_clusters.py")}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks as `alone` what must have the machine for itself, before -m chooses."""
     for item in items:
-        if item.path.is_relative_to(MEASURING) and item.get_closest_marker("processes"):
+        if item.path in MEASURING:
             item.add_marker(pytest.mark.alone)
 
 

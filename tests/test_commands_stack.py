@@ -212,7 +212,7 @@ def test_two_bootstraps_at_once_make_everything_once(make_stack: Callable[..., S
     for table, count in {
         "batches_workspace": 1,
         "batches_provideraccount": 1,
-        "batches_pacinglane": 2,
+        "batches_pacinglane": 3,
         "batches_pumpslot": 1,
         "django_q_schedule": len(SCHEDULES),
         "auth_group": 4,

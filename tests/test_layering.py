@@ -21,6 +21,7 @@ READERS = frozenset(
         "archives",
         "attention",
         "audits",
+        "cells",
         "cursors",
         "differences",
         "documents",
@@ -52,7 +53,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "providers": frozenset({"conf"}),
     "storage": frozenset({"conf"}),
     "templating": frozenset({"conf"}),
-    "manifests": frozenset({"conf"}),
+    "manifests": frozenset({"cells", "conf"}),
     "engine": frozenset(
         {"conf", "manifests", "models", "providers", "queue", "rights", "storage", "templating", "wording"}
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -14,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management.base import CommandError
+from django.db import connection
 
 from batches.management import loadtest_rules as rules
 from batches.management import loadtest_run
-from batches.management.loadtest_probes import cluster_megabytes
-from batches.models import AuditEntry, Job, JobState, ProviderAccount
+from batches.management.loadtest_probes import EVERY_SECONDS, Probes, cluster_megabytes
+from batches.models import AuditEntry, Exchange, Job, JobState, ProviderAccount, Submission
 from tests.commands.shell import run
-from tests.factories import make_account
+from tests.factories import NOW, make_account, make_batch, make_job, make_submission
 from tests.stack_process import REPOSITORY, Stack, eventually
 from tests.test_commands_stack import free_port
 
@@ -193,6 +196,37 @@ def test_without_a_cluster_it_says_so_and_leaves_nothing_behind(monkeypatch: pyt
     assert list(actions) == ["start_load_test", "end_load_test"]
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(("left", "after", "is_left"), [(4, 17, True), (2, 17, True), (30, 30, False)])
+def test_what_a_killed_test_left_is_put_back_once_and_a_persons_value_stays(
+    left: int, after: int, is_left: bool
+) -> None:
+    account = make_account(slug="sandbox", max_in_flight=17)
+    begun = loadtest_run.limits_put_back(account, [2, 4])
+    begun.__enter__().set(4)  # and then it is killed: nothing of it runs any more
+    ProviderAccount.objects.update(max_in_flight=left)
+    again = ProviderAccount.objects.get()
+    assert loadtest_run.repair(again) is is_left
+    assert ProviderAccount.objects.get().max_in_flight == again.max_in_flight == after
+    ProviderAccount.objects.update(max_in_flight=4)
+    assert loadtest_run.repair(again) is False, "what is set afterwards is a person's"
+
+
+@pytest.mark.django_db
+def test_what_a_person_sets_during_a_test_stays_and_ends_it() -> None:
+    account = make_account(slug="sandbox", max_in_flight=17)
+
+    def meddled_with() -> None:
+        with loadtest_run.limits_put_back(account, [2, 4]) as limit:
+            limit.set(2)
+            ProviderAccount.objects.update(max_in_flight=9)
+            limit.set(4)
+
+    with pytest.raises(CommandError, match="Somebody changed max_in_flight"):
+        meddled_with()
+    assert ProviderAccount.objects.get().max_in_flight == 9
+
+
 def test_stops_end_a_wait_at_once_and_are_only_noted() -> None:
     """So that a second Ctrl-C cannot end the putting back of the limits."""
     stops_of_tests = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
@@ -251,3 +285,42 @@ def test_on_a_real_stack_it_reports_each_step_and_puts_everything_back(
     assert stack.query("SELECT max_in_flight FROM batches_provideraccount") == [(20,)]
     eventually(lambda: stack.query(pending) == [(0,)], "cancelled", within=120)
     assert stack.stop() == 0
+
+
+@pytest.mark.django_db
+def test_repeats_are_what_left_beyond_the_first_of_each_submission() -> None:
+    account = make_account(slug="sandbox")
+    batch = make_batch(account=account)
+    old, new = (make_submission(job=make_job(batch=batch)) for _ in range(2))
+
+    def sent(submission: Submission) -> int:
+        return Exchange.objects.create(
+            account=account, job=submission.job, submission=submission, kind="submit", at=NOW, duration_ms=5
+        ).pk
+
+    mark = sent(old)  # first sent before the step began
+    for submission in (old, new, new, new):
+        last = sent(submission)
+    with loadtest_run.stops_noted() as stops:
+        test = loadtest_run.LoadTest(batch.workspace, account, 10, stops)
+        assert test._submissions(mark, last) == (4, 3)
+        assert step(1, 1.0, submissions=4, retries=3).retry_share == 0.75
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="the wait for the write lock is SQLite's")
+def test_the_database_wait_is_as_long_as_a_writer_holds_the_lock(tmp_path: Path) -> None:
+    holder = sqlite3.connect(connection.settings_dict["NAME"], uri=True, isolation_level=None)
+    with Probes() as probes:
+        time.sleep(3 * EVERY_SECONDS)
+        quiet, unit, _ = probes.take()
+        holder.execute("BEGIN IMMEDIATE")
+        time.sleep(3 * EVERY_SECONDS)
+        holder.execute("ROLLBACK")
+        time.sleep(2 * EVERY_SECONDS)
+        waited, _, _ = probes.take()
+    holder.close()
+    assert unit == "ms for the write lock, p95"
+    assert quiet is not None
+    assert waited is not None
+    assert waited > 1000 * EVERY_SECONDS > quiet

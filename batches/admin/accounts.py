@@ -103,6 +103,7 @@ class ProviderAccountAdmin(Kept):
                     "submit_windows",
                     "max_in_flight",
                     "poll_interval_ms",
+                    "download_interval_ms",
                     "poll_initial_ms",
                     "poll_max_ms",
                     "deadline_seconds",

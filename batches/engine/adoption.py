@@ -136,9 +136,7 @@ def inspect(
             refusal = f"The provider could not be asked, and nothing was changed: {error.words}"
         return Inspection(found, target.pk, exchanges=proofs.exchange_of(error), refusal=refusal)
     inspection = Inspection(found, target.pk, status, exchanges=(status.exchange,))
-    to_state = _to_state(status)
-    if (JobState(job.state), to_state) not in transitions.EDGES:
-        words = f"It is not finished there (“{status.status_word}”). Adopt it when it is; until then nothing is lost."
+    if words := _unfinished(status):
         return replace(inspection, refusal=words)
     proven, seen = proofs.of(job, target, status, provider, store, checker, now=now)
     return replace(inspection, proofs=proven, exchanges=(status.exchange, *seen))
@@ -254,7 +252,9 @@ def take_up(taking: Taking, *, now: datetime) -> str:
 
 
 def _taken(target: Submission, status: JobStatus, *, now: datetime) -> dict[str, Any]:
-    result = polling.result_columns(status.result, status.warnings) if status.result else {}
+    result = {}
+    if status.result:
+        result = polling.result_columns(status.result, status.warnings, known=target.result, now=now)
     return {
         "provider_job_id": status.provider_job_id,
         "accepted_at": target.accepted_at or now,
@@ -283,6 +283,19 @@ def owner_of(account_id: int, provider_job_id: str) -> Submission | None:
     """The submission of the account that has the id, with its document."""
     rows = Submission.objects.filter(account=account_id, provider_job_id=provider_job_id)
     return rows.select_related("job__version__document").defer("body_inline", "job__version__input_inline").first()
+
+
+def _unfinished(status: JobStatus) -> str:
+    """Why there is nothing to take up, or nothing. Only a PDF that is there settles anything: the job may be another
+    document's, and if it failed, or fails later, this one would be sent anew although its own was accepted."""
+    if status.phase is JobPhase.FAILED:
+        return (
+            f"It failed there (“{status.status_word}”), so there is no PDF to fetch, and whether it was this "
+            "document's cannot be told. If it was, Regenerate makes a new version."
+        )
+    if _to_state(status) is not JobState.RENDERED:
+        return f"It is not finished there (“{status.status_word}”). Adopt it when it is; until then nothing is lost."
+    return ""
 
 
 def _owned(job: Job, provider_job_id: str) -> str:

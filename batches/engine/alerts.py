@@ -49,6 +49,10 @@ def reword_for_account(account: ProviderAccount, kind: AlertKind, words: str) ->
     Alert.objects.filter(kind=kind, subject=f"account:{account.pk}", closed_at=None).update(words=words)
 
 
+def tell_for_account(account: ProviderAccount, kind: AlertKind, words: str, *, now: datetime) -> None:
+    tell(kind, f"account:{account.pk}", words, now=now, account_id=account.pk)
+
+
 def close_for_account(account: ProviderAccount, kind: AlertKind, *, now: datetime) -> None:
     Alert.objects.filter(kind=kind, subject=f"account:{account.pk}", closed_at=None).update(closed_at=now)
 

@@ -38,7 +38,6 @@ def judge_answer(sending: Sending, answer: Accepted | Finished, account: Provide
         "fetch_count": 0,
     }
     submission_fields: dict[str, Any] = {
-        "try_count": sending.submission.try_count + 1,
         "in_doubt": False,
         "provider_job_id": answer.provider_job_id,
         "accepted_at": now,
@@ -48,12 +47,11 @@ def judge_answer(sending: Sending, answer: Accepted | Finished, account: Provide
         provider_job_id=answer.provider_job_id,
         in_doubt=False,
         accepted_at=now,
-        try_count=submission_fields["try_count"],
     )
     to_state = JobState.ACCEPTED
     if isinstance(answer, Finished):
         to_state = JobState.RENDERED
-        submission_fields |= polling.result_columns(answer.result)
+        submission_fields |= polling.result_columns(answer.result, now=now)
         submission = submission.with_result(submission_fields["result"])
         follow = Follow(FollowStep.FETCH, now)
     else:
@@ -71,7 +69,7 @@ def judge_answer(sending: Sending, answer: Accepted | Finished, account: Provide
         exchanges=((answer.exchange, sending.submission.id),),
         effect=AccountEffect(
             reached=account.transport_failure_count > 0,
-            repeat_was_accepted=sending.submission.try_count > 0,
+            repeat_was_accepted=sending.submission.try_count > 1,
             trial_was_accepted=True if account.on_probation else None,
         ),
         after=after,
@@ -86,11 +84,12 @@ def judge_error(
     claim, submission = sending.prepared.claim, sending.submission
     facts = retries.SubmissionFacts(
         in_doubt=sending.prepared.doubt_before,
-        tries=submission.try_count,
+        tries=max(0, submission.try_count - 1),
         resend_until=submission.resend_until,
         sent_before=sending.prepared.sent_before,
         refused_before=sending.prepared.refused_before,
         others_pass=sending.prepared.others_pass,
+        limited_alone=sending.prepared.limited_alone,
         refused_keys=claim.refused_keys,
     )
     decision = retries.decide_submission(error, facts, now=now, rng=rng)
@@ -98,7 +97,7 @@ def judge_error(
     to_state, job_fields = _end_of(decision, error, words)
     fields: dict[str, Any] = {
         "in_doubt": decision.in_doubt,
-        "try_count": submission.try_count + (1 if decision.spends_try else 0),
+        "try_count": submission.try_count if decision.spends_try else max(0, submission.try_count - 1),
     }
     if decision.next in (retries.Next.FAIL, retries.Next.ANEW):
         fields |= {"outcome": SubmissionOutcome.REFUSED, "closed_at": now}
@@ -121,6 +120,7 @@ def judge_error(
             is_strange=decision.is_strange,
             cool_down_until=decision.cool_down_until,
             transport_failure=decision.transport_failure,
+            on_submission=decision.transport_failure,
             trial_was_accepted=False if account.on_probation else None,
             words=error.words,
         ),
@@ -154,17 +154,30 @@ def judge_never_left(claim: Claim, *, now: datetime) -> Change:
         at=now,
         move=moving(claim, JobState.PENDING, reason="never_left", fields={"due_at": now}),
         submission_id=claim.submission.id,
-        submission_fields={"in_doubt": False},
+        submission_fields={"in_doubt": False, **_given_back(claim)},
     )
 
 
-def judge_held(claim: Claim, *, now: datetime) -> Change:
+def _given_back(claim: Claim) -> dict[str, Any]:
+    """The count of a try that was committed and never left."""
+    assert claim.submission is not None
+    return {"try_count": max(0, claim.submission.try_count - 1)}
+
+
+def judge_missed(claim: Claim, *, now: datetime) -> Change:
+    """A repeat that missed its slot, and its pump is ending: it may be there as before, and this try is not counted."""
+    assert claim.submission is not None
+    return Change(claim=claim, at=now, submission_id=claim.submission.id, submission_fields=_given_back(claim))
+
+
+def judge_held(claim: Claim, *, now: datetime, missed_slot: bool = False) -> Change:
     """The account is held, so nothing may be sent; look again before the provider forgets the key."""
     assert claim.submission is not None
     due_at = now + timedelta(seconds=ENGINE.poll_held_seconds)
     if claim.submission.resend_until is not None:
         due_at = min(due_at, max(claim.submission.resend_until, now))
-    return Change(claim=claim, at=now, job_fields={"due_at": due_at})
+    held = Change(claim=claim, at=now, job_fields={"due_at": due_at})
+    return replace(judge_missed(claim, now=now), job_fields=held.job_fields) if missed_slot else held
 
 
 def judge_id_known(claim: Claim, account: ProviderAccount, *, now: datetime) -> Change:
@@ -188,17 +201,31 @@ def judge_unpreparable(
     return parking(claim, words, failure_class=failure_class, now=now)
 
 
-def judge_window_closed(claim: Claim, *, now: datetime) -> Change:
-    """It may have been accepted, and the provider may no longer recognise a repeat."""
-    assert claim.submission is not None
+def judge_window_closed(claim: Claim, *, now: datetime, counted: bool = False) -> Change:
+    """It may have been accepted, and the provider may no longer recognise a repeat.
+
+    `counted`: a try was committed, and its bytes stayed here.
+    """
     words = "The answer to the submission was lost, and the provider may no longer recognise a repeat of it."
+    change = _unknown(claim, "resend_window_closed", words, now=now)
+    return replace(change, submission_fields=_given_back(claim)) if counted else change
+
+
+def judge_tries_used(claim: Claim, *, now: datetime) -> Change:
+    """Its last try ended with its pump: it may have been accepted, and no further one is made."""
+    words = f"It was sent {ENGINE.submit_tries_most} times, and no answer was learned."
+    return _unknown(claim, "tries_used", words, now=now)
+
+
+def _unknown(claim: Claim, reason: str, words: str, *, now: datetime) -> Change:
+    assert claim.submission is not None
     return Change(
         claim=claim,
         at=now,
         move=moving(
             claim,
             JobState.UNKNOWN,
-            reason="resend_window_closed",
+            reason=reason,
             words=words,
             fields={
                 "failure_class": FailureClass.UNKNOWN_OUTCOME,

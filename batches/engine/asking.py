@@ -10,7 +10,9 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from batches import wording
-from batches.engine.evidence import Ours, Sentence
+from batches.conf import ENGINE
+from batches.engine import proofs
+from batches.engine.evidence import SHOWN_MOST, Candidate, Ours, Sentence
 from batches.engine.readpace import ReadPace
 from batches.models import ProviderAccount, Submission, SubmissionOutcome
 from batches.providers import errors
@@ -32,6 +34,7 @@ class Said:
     found: dict[int, tuple[JobStatus, ...]] = field(default_factory=dict)
     read: dict[int, JobStatus] = field(default_factory=dict)
     absent: set[int] = field(default_factory=set)
+    billed: list[Candidate] = field(default_factory=list)
     is_put_off: bool = False
 
 
@@ -48,6 +51,8 @@ def ask(ours: Ours, provider: Provider | None, pace: ReadPace | None, *, now: da
     questions = [partial(_read, row) for row in ours.named if row.outcome not in settled]
     if provider.capabilities.look_up:
         questions += [partial(_look_up, row) for row in ours.doubtful]
+    if ours.doubtful and provider.capabilities.receipts:
+        questions.append(partial(_read_receipts, ours))
     account = ProviderAccount.objects.get(pk=ours.job.account_id) if pace and questions else None
     for question in questions:
         asked_at = pace.next(account) if pace and account else now
@@ -59,10 +64,6 @@ def ask(ours: Ours, provider: Provider | None, pace: ReadPace | None, *, now: da
         if not provider.capabilities.look_up:
             words = "The provider offers no look-up by key, so it cannot be asked whether it has submission"
             said.sentences.append(Sentence(f"{words} {row.sequence}."))
-    if ours.doubtful and provider.capabilities.receipts:
-        at = f"{ours.doubtful[0].first_sent_at:%Y-%m-%d %H:%M} UTC"
-        words = f"The provider keeps receipts of what it billed: compare those from {at} on by hand."
-        said.sentences.append(Sentence(words))
     return said
 
 
@@ -100,6 +101,39 @@ def _look_up(row: Submission, provider: Provider, said: Said, *, now: datetime) 
     else:
         said.absent.add(row.pk)
         said.sentences.append(Sentence(f"The provider has no job of submission {row.sequence}: it never arrived.", now))
+
+
+def _read_receipts(ours: Ours, provider: Provider, said: Said, *, now: datetime) -> None:
+    """Jobs that were billed in the time of the submissions in doubt, and that no submission of the account has."""
+    row = ours.doubtful[0]
+    try:
+        receipts = provider.list_receipts(now=now)
+    except errors.ProviderError as error:
+        _failed(row, error, said, what="The provider's receipts could not be read", now=now)
+        return
+    if receipts is None:
+        return
+    said.seen.append((receipts.exchange, row.pk))
+    begins = min(each.first_sent_at for each in ours.doubtful) - proofs.CLOCK_SKEW
+    ends = max(each.last_sent_at for each in ours.doubtful) + timedelta(seconds=ENGINE.link_lifetime_seconds)
+    of_that_time = [each for each in receipts.entries if each.at is None or begins <= each.at <= ends]
+    ids = {job_id for each in of_that_time for job_id in each.job_ids}
+    known = set(
+        Submission.objects.filter(account=ours.job.account_id, provider_job_id__in=ids).values_list(
+            "provider_job_id", flat=True
+        )
+    )
+    strange = [each for each in of_that_time if known.isdisjoint(each.job_ids)]
+    for each in strange[:SHOWN_MOST]:
+        shown = wording.masked(each.job_ids[0])
+        words = f"The provider billed {shown}, a job that none of our documents has. A hint, no proof."
+        said.sentences.append(Sentence(words, each.at))
+        said.billed.append(Candidate(each.job_ids[0], "named by a receipt of that time"))
+    if not strange:
+        count = len(receipts.entries)
+        words = "The provider shows no receipts." if not count else f"None of the {count:,} receipts that the provider "
+        words += "shows is of a job of that time that is unknown to us." if count else ""
+        said.sentences.append(Sentence(words, now))
 
 
 def _failed(row: Submission, error: errors.ProviderError, said: Said, *, what: str, now: datetime) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from batches.engine import bulk
 from batches.models import AuditEntry, Workspace
 
 
@@ -45,3 +46,26 @@ def record(
         from_where=by.from_where[:100],
         facts=dict(facts or {}),
     )
+
+
+def record_each(
+    action: str,
+    entries: Sequence[tuple[str, Mapping[str, Any]]],
+    *,
+    workspace: Workspace,
+    by: By,
+    now: datetime,
+    reason: str = "",
+) -> None:
+    """As `record`, one entry for each subject with its facts, in a statement for many."""
+    common = {
+        "workspace": workspace.pk,
+        "at": now,
+        "actor": by.actor.pk if by.actor else None,
+        "actor_words": by.words[:150],
+        "action": action,
+        "reason": reason,
+        "from_where": by.from_where[:100],
+    }
+    rows = [{**common, "subject": subject[:200], "facts": dict(facts)} for subject, facts in entries]
+    bulk.insert(AuditEntry, rows)

@@ -16,10 +16,6 @@ from batches.models import AccountHealth, ExchangeKind, ProviderAccount
 from batches.providers import errors
 from batches.providers.http import origin_of
 
-#: An exchange keeps the name of its error only.
-TRANSPORT_ERROR_NAMES = frozenset(kind.__name__ for kind in retries.TRANSPORT_ERRORS)
-
-
 #: A file that has been out of reach for longer says no more of the way to the provider than it did: one that is always
 #: cut off would have its account held again and again. Fresh ones, submissions and status reads speak for the way.
 TELLS_SECONDS = 5.0
@@ -48,7 +44,7 @@ def with_download(change: Change, account: ProviderAccount, words: str = "") -> 
         return change
     if facts.status is not None and facts.status < 500:
         return replace(change, effect=reached(account)) if not facts.error_class else change
-    if account.health == AccountHealth.HELD or facts.error_class not in TRANSPORT_ERROR_NAMES:
+    if account.health == AccountHealth.HELD or facts.error_class not in retries.TRANSPORT_ERROR_NAMES:
         return change
     if change.at - change.claim.state_changed_at > timedelta(seconds=TELLS_SECONDS):
         return change

@@ -242,12 +242,18 @@ def _ours(action_id: int, owner: str, *, now: datetime, lease: timedelta = LEASE
 
 
 def _order(action: BulkAction, rows: Sequence[BulkActionItem]) -> Order:
-    """What the person ordered who confirmed it: these items as they were shown. The action's items are the record."""
+    """What the person ordered who confirmed it: these items as they were shown. The action's items are the record.
+
+    The right to final documents is theirs still, or is none.
+    """
+    may_final = bulk_actions.asked_of(action).may_regenerate_final
+    if may_final and action.actor is not None:
+        may_final = rights.may(action.actor, rights.REGENERATE_FINAL, action.workspace)
     return Order(
         by=By(action.actor, action.actor_words, action.from_where),
         reason=action.reason,
         planned={row.item_id: bulk_actions.planned_of(row) for row in rows},
-        may_regenerate_final=bulk_actions.asked_of(action).may_regenerate_final,
+        may_regenerate_final=may_final,
         is_audited=False,
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from batches import wording
 from batches.engine.claims import Claim
 from batches.engine.effects import NO_EFFECT, AccountEffect
 from batches.engine.transitions import Move
@@ -111,6 +112,7 @@ def parking(claim: Claim, words: str, *, now: datetime, failure_class: FailureCl
     maybe_sent = claim.state is JobState.SUBMITTING
     kind = AlertKind.INTERNAL if failure_class is FailureClass.INTERNAL else AlertKind.UNKNOWN_OUTCOME
     needs_alert = maybe_sent or failure_class is FailureClass.INTERNAL
+    advice = wording.WHAT_TO_DO[FailureClass.UNKNOWN_OUTCOME if maybe_sent else failure_class]
     return Change(
         claim=claim,
         at=now,
@@ -121,5 +123,5 @@ def parking(claim: Claim, words: str, *, now: datetime, failure_class: FailureCl
             words=words,
             fields={"failure_class": failure_class, "failure_code": "", "failure_words": words},
         ),
-        alert=(kind, f"{claim.business_id}: {words}") if needs_alert else None,
+        alert=(kind, f"{claim.business_id}: {words} {advice}") if needs_alert else None,
     )

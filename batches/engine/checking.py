@@ -209,7 +209,8 @@ def _read_corrections(turn: _Turn, store: ArtifactStore) -> Iterator[correcting.
     """The upload of a draft with a target, read and planned against that batch, open until the end of the block."""
     with store.open(turn.draft.upload_key) as stream:
         source = drafts.source(turn.draft, stream)
-        with correcting.of_draft(turn.draft, source, now=turn.clock.now(), progress=turn.beat) as correction:
+        now = turn.clock.now()
+        with correcting.of_draft(turn.draft, source, store=store, now=now, progress=turn.beat) as correction:
             yield correction
 
 

@@ -55,6 +55,7 @@ class OpenSubmission:
     failed_at: datetime | None = None
     accepted_at: datetime | None = None
     watch_until: datetime | None = None  # set once it was given up on
+    last_sent_at: datetime | None = None
 
     def with_result(self, result: dict[str, Any]) -> OpenSubmission:
         return replace(self, result=result)
@@ -69,9 +70,9 @@ class Claim:
     """One job that this pump alone may work on until `lease_until`.
 
     `input_bytes` is the size of its input, `batch_size` how many items its batch has; `unfinished_at` when a status
-    read last found it unfinished, and `observed` how long it took, once its end was seen: what durations are learned
-    from. `refused_keys` counts its submissions that were refused for good. `lost_key` is where its PDF was stored, when
-    it is fetched again because the store no longer has it.
+    read last found it unfinished, `status_word` what it said then, and `observed` how long it took, once its end was
+    seen: what durations are learned from. `refused_keys` counts its submissions that were refused for good. `lost_key`
+    is where its PDF was stored, when it is fetched again because the store no longer has it.
     """
 
     job_id: int
@@ -95,6 +96,7 @@ class Claim:
     batch_id: int | None = None
     batch_size: int = 0
     unfinished_at: datetime | None = None
+    status_word: str = ""
     observed: Sample | None = None
     lost_key: str | None = None
     refused_keys: int = 0
@@ -123,6 +125,7 @@ _CLAIMED_COLUMNS = (
     "version__input_bytes",
     "lead_batch_id",
     "provider_status_at",
+    "provider_status",
     "version__artifact__storage_key",
     "version__artifact__missing_at",
 )
@@ -194,6 +197,7 @@ class Standing:
     """
 
     health: str
+    on_probation: bool
     in_flight: int
     led: Mapping[int, int]
     caps: Mapping[int, Decimal]
@@ -209,11 +213,12 @@ def standing(account_id: int, job_ids: Sequence[int]) -> Standing:
     count = Coalesce(Subquery(counted.annotate(count=Count("pk")).values("count")), 0)
     lead = Case(When(turns.led_by_a_running_batch(), then="lead_batch_id"), default=None)
     rows = Job.objects.filter(pk__in=job_ids).annotate(lead=lead, in_flight=count)
-    found = list(rows.values_list("account__health", "in_flight", "pk", "lead", "lead_batch__spend_cap"))
-    health, in_flight = found[0][:2] if found else ("", 0)  # of no jobs, none is to leave
-    led = {pk: batch_id for *_standing, pk, batch_id, _cap in found if batch_id is not None}
-    caps = {batch_id: cap for *_standing, _pk, batch_id, cap in found if batch_id is not None and cap is not None}
-    return Standing(health, in_flight, led, caps)
+    of_account = ("account__health", "account__on_probation", "in_flight")
+    found = list(rows.values_list(*of_account, "pk", "lead", "lead_batch__spend_cap"))
+    health, on_probation, in_flight = found[0][:3] if found else ("", False, 0)  # of no jobs, none is to leave
+    led = {pk: batch_id for *_account, pk, batch_id, _cap in found if batch_id is not None}
+    caps = {batch_id: cap for *_account, _pk, batch_id, cap in found if batch_id is not None and cap is not None}
+    return Standing(health, on_probation, in_flight, led, caps)
 
 
 @again_after_deadlock
@@ -289,6 +294,7 @@ def _claim(
         batch_id=job.lead_batch_id,
         batch_size=batch_size,
         unfinished_at=job.provider_status_at if job.state == JobState.ACCEPTED else None,
+        status_word=job.provider_status if job.state == JobState.ACCEPTED else "",
         lost_key=job.version__artifact__storage_key if job.version__artifact__missing_at else None,
         refused_keys=refused_keys,
     )

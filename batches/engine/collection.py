@@ -1,6 +1,9 @@
 """Collecting: download, verify, store durably, and only then `saved`.
 
-The step runs without the database. What it stored lies under a key that the version determines, so that a repeated
+Each step is one request at most: a link that turns out to be dead is told, and asked for anew by a step of its own, so
+that downloads and status reads each leave in slots of their own lane (`fetches.py`).
+
+A step runs without the database. What it stored lies under a key that the version determines, so that a repeated
 step writes the same object again and has no second effect; the mark is a compare-and-set under the claim's token.
 """
 
@@ -19,9 +22,10 @@ from batches.conf import ENGINE
 from batches.engine import keeping, links, polling, retries, storerepair
 from batches.engine.changes import ArtifactFacts, Change, moving
 from batches.engine.claims import Claim
-from batches.engine.effects import AccountEffect
+from batches.engine.effects import NO_EFFECT, AccountEffect
 from batches.engine.pdfcheck import PdfChecker
-from batches.models import AlertKind, ExchangeKind, FailureClass, HoldReason, JobState, SubmissionOutcome
+from batches.engine.polling import PollContext
+from batches.models import AlertKind, ExchangeKind, FailureClass, HoldReason, JobState, Lane, SubmissionOutcome
 from batches.providers import errors
 from batches.providers.base import Downloaded, ExchangeFacts, JobPhase, Provider, ResultRef
 from batches.storage import ArtifactStore, StoreError, artifact_key
@@ -30,6 +34,7 @@ log = logging.getLogger(__name__)
 
 #: `%PDF-` stands at the start and `%%EOF` this near the end.
 TAIL_BYTES = 2048
+GONE = "The provider no longer has the file."
 
 
 @dataclass(frozen=True)
@@ -48,15 +53,34 @@ class Collected:
 class NotCollected:
     """Why there is no PDF yet. `kind` is gone, unfinished, bad_output, unreached or store; `words` are for people.
 
-    `result` is what a fresh status read said about where the PDF lies: the next try starts from it.
+    `error` is what the provider answered instead, if it did, and `lane` the one that asked. `result` is what a fresh
+    status read said about where the PDF lies: the next try starts from it.
     """
 
     kind: str
     words: str
     exchanges: tuple[ExchangeFacts, ...]
-    retry_after: float | None = None
-    unauthorized: bool = False
+    error: errors.ProviderError | None = None
+    lane: Lane = Lane.DOWNLOAD
     result: dict[str, Any] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Trail:
+    """What was asked on the way to a file before its download. `result`: a fresh status read said where it lies."""
+
+    exchanges: tuple[ExchangeFacts, ...] = ()
+    result: dict[str, Any] | None = field(default=None, repr=False)
+
+
+NO_TRAIL = Trail()
+
+
+@dataclass(frozen=True)
+class LinkDead:
+    """The link leads nowhere any more: one status read for another one comes next."""
+
+    trail: Trail
 
 
 class HashingSink:
@@ -83,75 +107,79 @@ class HashingSink:
 
 
 def collect(
-    claim: Claim, provider: Provider, store: ArtifactStore, checker: PdfChecker, *, now: datetime
-) -> Collected | NotCollected:
+    claim: Claim,
+    provider: Provider,
+    store: ArtifactStore,
+    checker: PdfChecker,
+    *,
+    now: datetime,
+    trail: Trail = NO_TRAIL,
+) -> Collected | NotCollected | LinkDead:
     """Fetch the result of a rendered job into the store. Never raises for what a provider or a store does."""
-    return _Collection(claim, provider, store, checker, now).run()
+    return _Collection(claim, provider, store, checker, now, list(trail.exchanges), trail.result).run()
+
+
+def is_link_dead(claim: Claim, trail: Trail, *, now: datetime) -> bool:
+    """The provider said that it would be dead by now, so another link is asked for first. A fresh one is tried."""
+    if trail.result is not None:
+        return False
+    expires_at = result_ref(claim).expires_at
+    return expires_at is not None and expires_at <= now
+
+
+def ask_for_link(claim: Claim, provider: Provider, *, now: datetime, trail: Trail) -> Trail | NotCollected:
+    """One status read for another link, then stop. Nothing is ever submitted again here."""
+    exchanges = trail.exchanges
+    try:
+        status = polling.read(claim, provider, now=now)
+    except errors.ProviderError as error:
+        exchanges = (*exchanges, error.exchange) if error.exchange is not None else exchanges
+        if isinstance(error, errors.NotFound):
+            return NotCollected("gone", GONE, exchanges)
+        return NotCollected("unreached", error.words, exchanges, error=error, lane=Lane.POLL)
+    exchanges = (*exchanges, status.exchange)
+    if status.phase is not JobPhase.SUCCEEDED or status.result is None:
+        kind = "unfinished" if status.phase is JobPhase.RUNNING else "gone"
+        words = f"The link is dead and the provider now says “{status.status_word}”."
+        return NotCollected(kind, words, exchanges, lane=Lane.POLL)
+    kept, known = claim.submission.result if claim.submission else None, result_ref(claim)
+    result = polling.result_facts(status.result, status.warnings, known=kept, now=now)
+    if status.result.expires_at is None and status.result.url == known.url and known.expires_at:
+        result["expires_at"] = known.expires_at.isoformat()  # the same link, so it ends when it was said to
+    return Trail(exchanges, result)
 
 
 @dataclass
 class _Collection:
-    """One attempt, with the exchanges that it made on the way."""
+    """One attempt, with the exchanges that it made on the way. `result` is of a link that was asked for just now."""
 
     claim: Claim
     provider: Provider
     store: ArtifactStore
     checker: PdfChecker
     now: datetime
-    exchanges: list[ExchangeFacts] = field(default_factory=list)
-    result: dict[str, Any] | None = None
+    exchanges: list[ExchangeFacts]
+    result: dict[str, Any] | None
 
-    @property
-    def gate(self) -> keeping.StoreGate:
-        return keeping.gate_of(self.store)
-
-    def run(self) -> Collected | NotCollected:
+    def run(self) -> Collected | NotCollected | LinkDead:
+        if is_link_dead(self.claim, Trail(result=self.result), now=self.now):
+            return LinkDead(Trail(tuple(self.exchanges)))
         try:
-            ref: ResultRef | None = result_ref(self.claim)
-            if ref and ref.expires_at and ref.expires_at <= self.now:
-                ref = None  # the provider said that it would be dead by now, so another link is asked for first
-            fresh = self._fresh_ref() if ref is None else ref
-            if isinstance(fresh, NotCollected):
-                return fresh
-            with self.gate.passing(self.store, now=self.now):
-                return self._fetch(fresh, is_fresh=ref is None)
+            gate = keeping.gate_of(self.store)
+            with gate.passing(self.store, now=self.now):
+                return self._fetch_and_store(result_ref(self.claim, self.result), gate)
         except errors.NotFound as error:
             self._keep(error)
-            return self._missed("gone", "The provider no longer has the file.")
+            if self.result is None:
+                return LinkDead(Trail(tuple(self.exchanges)))
+            return self._missed("gone", GONE)
         except errors.ProviderError as error:
             self._keep(error)
-            return replace(
-                self._missed("bad_output" if _is_wrong(error) else "unreached", error.words),
-                retry_after=error.retry_after,
-                unauthorized=isinstance(error, errors.Unauthorized),
-            )
+            return replace(self._missed("bad_output" if _is_wrong(error) else "unreached", error.words), error=error)
         except StoreError as error:
             return self._missed("store", error.words)
 
-    def _fetch(self, ref: ResultRef, *, is_fresh: bool) -> Collected | NotCollected:
-        try:
-            return self._fetch_and_store(ref)
-        except errors.NotFound as error:
-            if is_fresh:
-                raise
-            self._keep(error)
-        fresh = self._fresh_ref()
-        return fresh if isinstance(fresh, NotCollected) else self._fetch_and_store(fresh)
-
-    def _fresh_ref(self) -> ResultRef | NotCollected:
-        """The link is dead: one status read for another one, then stop. Nothing is ever submitted again here."""
-        status = polling.read(self.claim, self.provider, now=self.now)
-        self.exchanges.append(status.exchange)
-        if status.phase is not JobPhase.SUCCEEDED or status.result is None:
-            kind = "unfinished" if status.phase is JobPhase.RUNNING else "gone"
-            return self._missed(kind, f"The link is dead and the provider now says “{status.status_word}”.")
-        self.result = polling.result_facts(status.result, status.warnings)
-        known = result_ref(self.claim)
-        if status.result.expires_at is None and status.result.url == known.url and known.expires_at:
-            self.result["expires_at"] = known.expires_at.isoformat()  # the same link, so it ends when it was said to
-        return status.result
-
-    def _fetch_and_store(self, ref: ResultRef) -> Collected | NotCollected:
+    def _fetch_and_store(self, ref: ResultRef, gate: keeping.StoreGate) -> Collected | NotCollected:
         with self.store.staging() as path:
             with path.open("wb") as file:
                 sink = HashingSink(file)
@@ -168,7 +196,7 @@ class _Collection:
             claim = self.claim
             key = artifact_key(claim.workspace_slug, claim.business_id, claim.version_number)
             stored = keeping.keep(self.store, key, path, sha256=sink.hexdigest())
-            self.gate.stored()
+            gate.stored()
         return Collected(
             stored.key, sink.hexdigest(), sink.byte_count, pages, tuple(self.exchanges), result=self.result
         )
@@ -222,11 +250,11 @@ def _instead(head: bytes, content_type: str) -> str:
     return "It is not a PDF"
 
 
-def result_ref(claim: Claim) -> ResultRef:
-    """Where the PDF lies, as it was last read."""
+def result_ref(claim: Claim, learned: dict[str, Any] | None = None) -> ResultRef:
+    """Where the PDF lies, as it was last read: just now, or before."""
     assert claim.submission is not None
     assert claim.submission.provider_job_id is not None
-    result = claim.submission.result or {}
+    result = learned or claim.submission.result or {}
     return ResultRef(
         provider_job_id=claim.submission.provider_job_id,
         url=result.get("url") or "",
@@ -260,14 +288,13 @@ def judge_collected(claim: Claim, collected: Collected, *, now: datetime) -> Cha
     )
 
 
-def judge_not_collected(
-    claim: Claim, missed: NotCollected, *, now: datetime, rng: random.Random, tries_in_vain: int = 0
-) -> Change:
+def judge_not_collected(claim: Claim, missed: NotCollected, context: PollContext, *, tries_in_vain: int = 0) -> Change:
     """Try again, or stop with a name: nothing here ever renders a second time.
 
     `tries_in_vain`: how often this file alone was cut off (`cutoff.py`), so that it is given up on.
     """
     assert claim.submission is not None
+    now, rng = context.now, context.rng
     fetches = claim.fetch_count + 1
     change = Change(
         claim=claim,
@@ -275,6 +302,7 @@ def judge_not_collected(
         submission_id=claim.submission.id,
         submission_fields=_learned(missed),
         exchanges=_of(claim, missed.exchanges),
+        effect=_effect(missed, context),
     )
     if missed.kind == "unfinished":
         return _unfinished(change, missed, fetches, now=now, rng=rng)
@@ -303,12 +331,37 @@ def judge_not_collected(
         log.warning("the PDF of job %s cannot be stored: %s", claim.job_id, missed.words)
         words = f"A finished PDF cannot be stored: {missed.words} Until it can, PDFs wait at the provider."
         alert = (AlertKind.STORE, words)
-    wait = max(retries.backoff(tries, rng), retries.asked_wait(missed.retry_after))
-    return replace(
-        change,
-        job_fields={"fetch_count": fetches, "due_at": min(now + wait, max(dies_at, now))},
-        alert=alert,
-        effect=AccountEffect(hold=HoldReason.AUTH, words=missed.words) if missed.unauthorized else AccountEffect(),
+    wait = max(retries.backoff(tries, rng), retries.asked_wait(missed.error.retry_after if missed.error else None))
+    due_at = max(now + wait, change.effect.cool_down_until or now)
+    fields = {"fetch_count": fetches, "due_at": min(due_at, max(dies_at, now))}
+    return replace(change, job_fields=fields, alert=alert)
+
+
+def _effect(missed: NotCollected, context: PollContext) -> AccountEffect:
+    """What it says about the account: a limit pauses the lane that met it, for every document behind this one."""
+    error = missed.error
+    if error is None:
+        return NO_EFFECT
+    if missed.lane is Lane.POLL:
+        return polling.effect_of(error, context.account, now=context.now, rng=context.rng)
+    if isinstance(error, errors.Unauthorized):
+        return AccountEffect(hold=HoldReason.AUTH, words=missed.words)
+    if isinstance(error, errors.RateLimited):
+        until = context.now + retries.retry_after(error, context.rng)
+        return AccountEffect(cool_down_until=until, cool_down_lane=missed.lane)
+    return NO_EFFECT
+
+
+def untold(claim: Claim, trail: Trail, *, now: datetime) -> Change:
+    """What was asked and learned for a download that a pump, which ends, does not begin any more."""
+    assert claim.submission is not None
+    return Change(
+        claim=claim,
+        at=now,
+        job_fields={"due_at": now},
+        submission_id=claim.submission.id,
+        submission_fields={"result": trail.result} if trail.result else {},
+        exchanges=_of(claim, trail.exchanges),
     )
 
 
@@ -337,7 +390,10 @@ def _unfinished(change: Change, missed: NotCollected, fetches: int, *, now: date
 
 
 def link_dies_at(claim: Claim, learned: dict[str, Any] | None = None) -> datetime:
-    """When the provider's copy is gone, as it said last, else by the lifetime that is believed."""
+    """When the provider's copy is gone, as it said last, else by the lifetime that is believed.
+
+    Not counted from when the job's state changed, where it is known when the file was made: a job comes back to here.
+    """
     known = claim.submission.result if claim.submission else None
     return links.dies_at(claim.state_changed_at, learned or known)
 

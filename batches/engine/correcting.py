@@ -2,8 +2,9 @@
 
 The upload is a draft with a target (`drafts.py`), read like any other with the columns and the template that the batch
 was made with. Mostly it is the batch's own list of failed rows, edited in a spreadsheet program: its guarded cells come
-back as they were, and a row of it whose document is not in the file counts as unchanged, if nothing else of it is
-changed. What may be replaced is decided in `replacing.py`.
+back as they were, and a document that the list could not hold is the one that failed (`completing.py`). A row whose
+file is not in the upload, or that misses data of its template, counts as unchanged if all of it is as it was before.
+What may be replaced is decided in `replacing.py`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from datetime import datetime
 from typing import Any
 
 from batches import manifests, rights
-from batches.engine import estimates, replacing, templates
+from batches.engine import completing, estimates, replacing, templates
 from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused
 from batches.engine.orders import Order
 from batches.engine.replacing import Replacement, ReplacementPlan
-from batches.manifests import Manifest, ManifestRow, ManifestSource, guarding
+from batches.manifests import Manifest, ManifestSource
 from batches.manifests.choices import Choices
+from batches.manifests.corrections import place_of
 from batches.manifests.keys import REMARK
 from batches.models import FAILED_STATES, Batch, BatchItem, Draft, Verb
 from batches.storage import ArtifactStore
@@ -124,6 +126,7 @@ def read(
     *,
     choices: Choices,
     may_regenerate_final: bool,
+    store: ArtifactStore | None = None,
     now: datetime,
     progress: Callable[[int], None],
 ) -> Iterator[Correction]:
@@ -133,16 +136,19 @@ def read(
         source,
         choices=choices,
         templates=templates.of(batch.workspace),
+        corrects=True,
         is_as_before=known.look,
         progress=progress,
     ) as manifest:
-        plan = replacing.plan_replacement(batch, manifest, now=now, may_regenerate_final=may_regenerate_final)
+        plan = replacing.plan_replacement(
+            batch, manifest, now=now, may_regenerate_final=may_regenerate_final, store=store
+        )
         progress(manifest.row_count)
         yield Correction(manifest, plan, _misplaced(batch, plan), known.count)
 
 
 class _AsBefore:
-    """Knows the failed rows of a batch as they were given, by digests; counts those that came back as they were."""
+    """Knows the failed rows of a batch as they were given, by digests; counts those that it was asked of."""
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
@@ -163,28 +169,14 @@ class _AsBefore:
 
 def _digest(row: Mapping[str, Any]) -> bytes:
     """Of a row's cells as a table would hold them: text, without what is empty, line ends alike."""
-    cells = sorted((name, _cell(value)) for name, value in row.items() if not name.startswith(REMARK))
+    cells = sorted((name, completing.cell(value)) for name, value in row.items() if not name.startswith(REMARK))
     told = [(name, cell) for name, cell in cells if cell]
     return hashlib.sha256(json.dumps(told).encode()).digest()
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, dict | list | bool):
-        return json.dumps(value, ensure_ascii=False, sort_keys=True)
-    text = str(value)
-    if text[:1] + text[-1:] in ("{}", "[]"):
-        try:
-            return json.dumps(json.loads(text), ensure_ascii=False, sort_keys=True)
-        except (ValueError, RecursionError):
-            pass
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
 def _misplaced(batch: Batch, plan: ReplacementPlan) -> dict[str, str]:
     """Rows whose id is not the one that stood in their place: a spreadsheet program has changed it."""
-    places = {row.row.business_id: place for row in plan.rows if (place := _place(row.row)) is not None}
+    places = {row.row.business_id: place for row in plan.rows if (place := place_of(row.row.original)) is not None}
     found: dict[str, str] = {}
     ids = sorted(places.items())
     for start in range(0, len(ids), ROWS_NAMED):
@@ -201,12 +193,6 @@ def _misplaced(batch: Batch, plan: ReplacementPlan) -> dict[str, str]:
     return found
 
 
-def _place(row: ManifestRow) -> int | None:
-    """Where the row stood in its batch, as the list of failed rows says; None where it does not."""
-    cell = str(row.original.get(guarding.ROW, ""))
-    return int(cell) if cell.isascii() and cell.isdigit() and len(cell) <= 9 else None
-
-
 # --- the draft's turns ----------------------------------------------------------------------------------------------
 
 
@@ -216,7 +202,7 @@ def rights_of(draft: Draft) -> frozenset[str]:
 
 @contextmanager
 def of_draft(
-    draft: Draft, source: ManifestSource, *, now: datetime, progress: Callable[[int], None]
+    draft: Draft, source: ManifestSource, *, store: ArtifactStore, now: datetime, progress: Callable[[int], None]
 ) -> Iterator[Correction]:
     """As `read`, of a draft with a target."""
     assert draft.target is not None
@@ -225,6 +211,7 @@ def of_draft(
         draft.target,
         choices=Choices.from_dict(draft.choices),
         may_regenerate_final=rights.REGENERATE_FINAL in rights_of(draft),
+        store=store,
         now=now,
         progress=progress,
     ) as correction:

@@ -2,7 +2,8 @@
 
 Balances are compared in the provider's own unit and never counted as money. A rise of the balance over the least that
 was seen since the hold, or the provider's own event of a top-up, opens the account on probation: one submission at a
-time until one is accepted, or another 402 holds it again.
+time until one is accepted, or another 402 holds it again. So does a probe that got through after submissions that had
+not (`health.reopen`).
 """
 
 from __future__ import annotations
@@ -146,11 +147,13 @@ def begin_trial(account: ProviderAccount, *, now: datetime) -> None:
     ProviderAccount.objects.filter(pk=account.pk, on_probation=True).update(probe_at=now + timedelta(seconds=longest))
 
 
-def end_trial(account_id: int, *, was_accepted: bool) -> None:
-    """Accepted: the account is open as before. Any other answer says nothing about credit, and another may try."""
+def end_trial(account_id: int, *, was_accepted: bool, now: datetime) -> None:
+    """Accepted: the account is open as before. Any other answer proves nothing, and another may try."""
     with transaction.atomic():
         trial = ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.OPEN, on_probation=True)
         if was_accepted:
-            trial.update(on_probation=False, probe_at=None, balance_seen=None)
+            if trial.update(on_probation=False, probe_at=None, balance_seen=None):
+                account = ProviderAccount.objects.only("pk").get(pk=account_id)
+                alerts.close_for_account(account, AlertKind.ACCOUNT_HELD, now=now)
         else:
             trial.update(probe_at=None)

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from batches.conf import EngineConf
+from batches.conf import ENGINE, EngineConf
 from batches.engine import answers, pacing, retries, spending, steps, submission
 from batches.engine.accounts import Providers
 from batches.engine.changes import Change
-from batches.engine.claims import Claim
+from batches.engine.claims import Claim, OpenSubmission
 from batches.engine.clock import Clock
 from batches.engine.holdings import Holdings
 from batches.engine.threads import Threads
@@ -128,7 +128,7 @@ class Departures:
     def missed(self, result: steps.NotSentYet) -> None:
         """It missed its slot and is the first to get another."""
         before = result.sending.prepared
-        missed = replace(before, claim=result.claim, has_token=before.doubt_before)
+        missed = replace(before, claim=result.claim, missed_slot=True)
         self._lines[result.claim.account_id].ready.appendleft(missed)
 
     # --- sending ---
@@ -207,6 +207,8 @@ class Departures:
                 prepared = line.ready.popleft()
                 if prepared.is_resend and not prepared.doubt_before:
                     yield answers.judge_never_left(prepared.claim, now=now)
+                elif prepared.missed_slot:
+                    yield answers.judge_missed(prepared.claim, now=now)
 
 
 def _instead_of_again(account: ProviderAccount, claim: Claim, now: datetime) -> Change | None:
@@ -217,9 +219,16 @@ def _instead_of_again(account: ProviderAccount, claim: Claim, now: datetime) -> 
         return answers.judge_id_known(claim, account, now=now)
     if known.in_doubt and not retries.may_resend(known.resend_until, now):
         return answers.judge_window_closed(claim, now=now)
+    if known.in_doubt and known.try_count >= ENGINE.submit_tries_most and not _is_asked_for(claim, known):
+        return answers.judge_tries_used(claim, now=now)
     if account.health == AccountHealth.HELD:
         return answers.judge_held(claim, now=now)
     return None
+
+
+def _is_asked_for(claim: Claim, known: OpenSubmission) -> bool:
+    """A person had it sent once more, and it was not yet."""
+    return known.last_sent_at is not None and claim.state_changed_at > known.last_sent_at
 
 
 def _put_back(line: _Line, now: datetime) -> list[Change]:
@@ -230,7 +239,7 @@ def _put_back(line: _Line, now: datetime) -> list[Change]:
         if not prepared.is_resend:
             changes.append(Change(claim=prepared.claim, at=now))
         elif prepared.doubt_before:
-            changes.append(answers.judge_held(prepared.claim, now=now))
+            changes.append(answers.judge_held(prepared.claim, now=now, missed_slot=prepared.missed_slot))
         else:
             changes.append(answers.judge_never_left(prepared.claim, now=now))
     return changes

@@ -30,6 +30,7 @@ class AccountEffect:
     cool_down_until: datetime | None = None
     cool_down_lane: Lane = Lane.SUBMIT
     transport_failure: bool = False
+    on_submission: bool = False  # the transport failure is a submission's
     reached: bool = False
     repeat_was_accepted: bool = False
     trial_was_accepted: bool | None = None  # of an account on probation: whether the one that tried was taken
@@ -107,21 +108,31 @@ def _writes(
             yield partial(pacing.cool_down, account_id, effect.cool_down_lane, effect.cool_down_until)
     trials = [effect.trial_was_accepted for effect in effects if effect.trial_was_accepted is not None]
     if trials:
-        yield partial(credit.end_trial, account_id, was_accepted=any(trials))
+        yield partial(credit.end_trial, account_id, was_accepted=any(trials), now=now)
     if repeats := sum(effect.repeat_was_accepted for effect in effects):
         yield partial(retry_budget.give_back, account_id, repeats, now=now)
     holding = next((effect for effect in effects if effect.hold and not effect.is_strange), None)
     strange = next((effect for effect in effects if effect.hold and effect.is_strange), None)
-    failures = [effect for effect in effects if effect.transport_failure]
     if holding and holding.hold:
         yield partial(health.hold, account_id, reason=holding.hold, words=holding.words, now=now)
     elif strange:
         yield partial(suspects.hold_unless_others_pass, account_id, words=strange.words, now=now)
-    elif any(effect.reached for effect in effects) or (failures and has_answered):
+    else:
+        yield from _way_there(account_id, effects, has_answered=has_answered, now=now)
+
+
+def _way_there(
+    account_id: int, effects: Sequence[AccountEffect], *, has_answered: bool, now: datetime
+) -> Iterator[Callable[[], object]]:
+    """A call that got through ends the row of all calls, but submissions have a row of their own."""
+    failures = [effect for effect in effects if effect.transport_failure]
+    if any(effect.reached for effect in effects) or (failures and has_answered):
         yield partial(health.note_reached, account_id)
     elif failures:
         words = failures[-1].words
         yield partial(health.note_transport_failures, account_id, len(failures), words=words, now=now)
+    if of_submissions := [effect for effect in failures if effect.on_submission]:
+        yield partial(health.hold_where_submissions_fail, account_id, words=of_submissions[-1].words, now=now)
 
 
 def _is_provider_answer(facts: ExchangeFacts) -> bool:

@@ -162,7 +162,10 @@ def _events(job: Job, submissions: Sequence[Submission], *, now: datetime) -> tu
     begins = min(row.first_sent_at for row in doubtful)
     ends = max(row.last_sent_at for row in doubtful) + timedelta(seconds=ENGINE.link_lifetime_seconds)
     rows = WebhookEvent.objects.filter(
-        account=job.account_id, outcome=WebhookOutcome.UNMATCHED, received_at__gte=begins, received_at__lte=ends
+        account=job.account_id,
+        outcome__in=(WebhookOutcome.UNMATCHED, WebhookOutcome.WAITING),
+        received_at__gte=begins,
+        received_at__lte=ends,
     ).exclude(provider_job_id="")
     known = set(
         Submission.objects.filter(

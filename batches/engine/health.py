@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -18,6 +19,8 @@ from batches.engine.contention import again_after_deadlock
 from batches.models import (
     AccountHealth,
     AlertKind,
+    Exchange,
+    ExchangeKind,
     HoldNote,
     HoldReason,
     Job,
@@ -29,6 +32,9 @@ from batches.models import (
 from batches.models.accounts import unreadable_limits
 
 log = logging.getLogger(__name__)
+
+#: How far back `submissions_failed` looks: further than one document has tries.
+SUBMISSIONS_LOOKED_AT = 30
 
 
 @again_after_deadlock
@@ -53,13 +59,14 @@ def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> b
             open_now = open_now | ProviderAccount.objects.filter(
                 pk=account_id, health=AccountHealth.HELD, hold_reason__in=_outranked_by(reason)
             )
+        probe_at = _first_probe_at(account_id, reason, now)
         held = open_now.update(
             health=AccountHealth.HELD,
             hold_reason=reason,
             hold_words=words,
             hold_note=HoldNote.NONE,
             held_at=now,
-            probe_at=_first_probe_at(reason, now),
+            probe_at=probe_at,
             on_probation=False,
             # A trial that failed keeps what was seen when it began: only a further rise is another top-up.
             balance_seen=Case(When(on_probation=True, then=F("balance_seen")), default=None),
@@ -67,13 +74,10 @@ def hold(account_id: int, *, reason: HoldReason, words: str, now: datetime) -> b
         if not held:
             return False
         account = _named(account_id)
-        alerts.close_for_account(account, AlertKind.ACCOUNT_HELD, now=now)
-        alerts.open_for_account(
-            account,
-            AlertKind.ACCOUNT_HELD,
-            alert_words(account.name, reason, words),
-            now=now,
-        )
+        if reason is not HoldReason.UNREACHABLE:
+            alerts.close_for_account(account, AlertKind.ACCOUNT_HELD, now=now)
+        # One that is open still is that of the outage before whose trial failed: it is the same outage.
+        alerts.tell_for_account(account, AlertKind.ACCOUNT_HELD, alert_words(account.name, reason, words), now=now)
     log.warning("account %s is held (%s): %r", account.slug, reason, words)
     return True
 
@@ -107,17 +111,34 @@ def alert_words(name: str, reason: HoldReason, words: str) -> str:
     return f"{name} is held: {wording.sentence(words)} {wording.HOLD_WHAT_TO_DO[reason]}"
 
 
-def _first_probe_at(reason: HoldReason, now: datetime) -> datetime | None:
+def _first_probe_at(account_id: int, reason: HoldReason, now: datetime) -> datetime | None:
     if reason is HoldReason.UNREACHABLE:
-        return now + timedelta(seconds=ENGINE.probe_first_seconds)
+        failures = 0
+        if ProviderAccount.objects.filter(pk=account_id, on_probation=True).exists():
+            failures = submissions_failed(account_id) - ENGINE.unreachable_after
+        return now + retries.probe_ceiling(failures)  # each trial that fails comes later than the one before
     if reason is HoldReason.CREDIT:
         return now + timedelta(seconds=ENGINE.credit_check_first_seconds)
     return None
 
 
 def resume(account_id: int, *, now: datetime) -> bool:
-    """Open a held account and make its waiting documents due; harmless when it is open."""
-    return open_account(account_id, ProviderAccount.objects.all(), now=now, on_probation=False, balance_seen=None)
+    """A person opens a held account, and all that waits is due, repeats too; harmless when it is open."""
+    return open_account(
+        account_id,
+        ProviderAccount.objects.all(),
+        now=now,
+        on_probation=False,
+        balance_seen=None,
+        due=(JobState.PENDING, JobState.SUBMITTING),
+    )
+
+
+def reopen(account_id: int, *, now: datetime) -> bool:
+    """A probe got through. It is a read: where submissions failed, one at a time finds out whether they do again."""
+    held = ProviderAccount.objects.filter(hold_reason=HoldReason.UNREACHABLE)
+    on_trial = submissions_failed(account_id) > 0
+    return open_account(account_id, held, now=now, on_probation=on_trial, balance_seen=None, keeps_alert=on_trial)
 
 
 @again_after_deadlock
@@ -128,8 +149,14 @@ def open_account(
     now: datetime,
     on_probation: bool,
     balance_seen: Decimal | None,
+    due: Sequence[JobState] = (JobState.PENDING,),
+    keeps_alert: bool = False,
 ) -> bool:
-    """Open the account if it is held and among `held`; true when this call did it."""
+    """Open the account if it is held and among `held`; true when this call did it.
+
+    What backed off in a state of `due` does not wait out its delay. What is in doubt waits on unless a person opens: an
+    account that opens by itself again and again would use up its tries in no time.
+    """
     with transaction.atomic():
         resumed = held.filter(pk=account_id, health=AccountHealth.HELD).update(
             health=AccountHealth.OPEN,
@@ -145,14 +172,12 @@ def open_account(
         if not resumed:
             return False
         account = _named(account_id)
-        alerts.close_for_account(account, AlertKind.ACCOUNT_HELD, now=now)
-        # What backed off while the account was in trouble need not wait out its delay.
-        Job.objects.filter(
-            account_id=account_id,
-            state__in=(JobState.PENDING, JobState.SUBMITTING),
-            lease_owner=None,
-            due_at__gt=now,
-        ).update(due_at=now)
+        if keeps_alert:
+            words = f"{account.name}: {wording.ON_TRIAL}"
+            alerts.reword_for_account(account, AlertKind.ACCOUNT_HELD, words)
+        else:
+            alerts.close_for_account(account, AlertKind.ACCOUNT_HELD, now=now)
+        Job.objects.filter(account_id=account_id, state__in=due, lease_owner=None, due_at__gt=now).update(due_at=now)
     log.warning("account %s goes on%s", account.slug, ", one document first" if on_probation else "")
     return True
 
@@ -168,6 +193,27 @@ def note_transport_failures(account_id: int, count: int, *, words: str, now: dat
     failures = ProviderAccount.objects.values_list("transport_failure_count", flat=True).get(pk=account_id)
     if failures >= ENGINE.unreachable_after:
         hold(account_id, reason=HoldReason.UNREACHABLE, words=words, now=now)
+
+
+def hold_where_submissions_fail(account_id: int, *, words: str, now: datetime) -> None:
+    """Enough submissions in a row that did not get through hold the account, whatever its reads came to meanwhile.
+
+    Called when the exchanges of the failures are committed.
+    """
+    is_open = ProviderAccount.objects.filter(pk=account_id, health=AccountHealth.OPEN).exists()
+    if is_open and submissions_failed(account_id) >= ENGINE.unreachable_after:
+        hold(account_id, reason=HoldReason.UNREACHABLE, words=words, now=now)
+
+
+def submissions_failed(account_id: int) -> int:
+    """How many of the last submissions did not get through, one after the other.
+
+    None where all are of one document: that it never gets through says nothing of the others.
+    """
+    sent = Exchange.objects.filter(account_id=account_id, kind=ExchangeKind.SUBMIT).order_by("-id")
+    last = sent.values_list("error_class", "job_id")[:SUBMISSIONS_LOOKED_AT]
+    row = [job_id for _name, job_id in itertools.takewhile(lambda one: one[0] in retries.TRANSPORT_ERROR_NAMES, last)]
+    return len(row) if len(set(row)) > 1 else 0
 
 
 def note_reached(account_id: int) -> None:

@@ -116,8 +116,12 @@ def _likeliest(account_id: int, event: ProviderEvent) -> str:
 
 
 def _wake(account_id: int, keys: Sequence[str], *, now: datetime) -> None:
-    """Have read what these events name. A convenience: what fails here is done by a pump, the sweep or a poll."""
-    with mishaps.contained("waking by a webhook"):
+    """Have read what these events name. A convenience: what fails here is done by a pump, the sweep or a poll.
+
+    Nor does a database that is locked or gone by now fail the delivery: it is stored, and the same bytes sent again
+    would be nothing new.
+    """
+    with mishaps.contained("waking by a webhook", also_away=True):
         waiting = WebhookEvent.objects.filter(account_id=account_id, dedupe_key__in=keys, processed_at=None)
         rows = waiting.values_list("pk", "provider_job_id")
         wakeups.settle([Event(pk, account_id, job_id, False) for pk, job_id in rows], now=now)
@@ -127,7 +131,7 @@ def _heed(
     account_id: int, types: Collection[str], capabilities: Capabilities, *, signed_at: datetime, now: datetime
 ) -> None:
     """What new events say about the account's money; each is looked into, none believed."""
-    with mishaps.contained("heeding a webhook about the account"):
+    with mishaps.contained("heeding a webhook about the account", also_away=True):
         if capabilities.topup_events.intersection(types) and credit.heed_topup(account_id, now=now):
             queue.ring()
         if capabilities.no_credit_events.intersection(types):

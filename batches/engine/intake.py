@@ -217,8 +217,13 @@ def _kept_report(checked: Check) -> dict[str, Any]:
     kept = {name: report[name] for name in ("summary", "warnings", "notices", "encoding", "format", "container")}
     if checked.left_out_count:
         kept |= {"left_out": checked.left_out_count, "errors": report["errors"], "left_out_places": _places(checked)}
-    columns = list(checked.manifest.columns)
-    return kept | {"columns": columns[:COLUMNS_MOST], "columns_are_all": len(columns) <= COLUMNS_MOST}
+    columns, are_all = kept_columns(checked.manifest.columns)
+    return kept | {"columns": columns, "columns_are_all": are_all}
+
+
+def kept_columns(columns: Sequence[str], *, are_all: bool = True) -> tuple[list[str], bool]:
+    """As many of the columns as a batch keeps, and whether those are all that its rows have."""
+    return list(columns[:COLUMNS_MOST]), are_all and len(columns) <= COLUMNS_MOST
 
 
 def _places(checked: Check) -> dict[str, list[Any]]:

@@ -15,7 +15,7 @@ def judge(result: steps.JobResult, context: PollContext, polls: Polls) -> Change
         case steps.PrepareFailed(error=error):
             return answers.judge_unpreparable(claim, error, now=now, rng=rng)
         case steps.WindowClosed():
-            return answers.judge_window_closed(claim, now=now)
+            return answers.judge_window_closed(claim, now=now, counted=True)
         case steps.Answered(sending=sending, answer=answer, at=at):
             return polls.timed(answers.judge_answer(sending, answer, account, now=at), account)
         case steps.SendFailed(sending=sending, error=error, at=at):
@@ -31,7 +31,7 @@ def judge(result: steps.JobResult, context: PollContext, polls: Polls) -> Change
             return breaker.with_download(collection.judge_collected(claim, collected, now=now), account)
         case steps.FetchMissed(missed=missed):
             tries_in_vain = cutoff.tries_in_vain(claim, missed, now=now)
-            change = collection.judge_not_collected(claim, missed, tries_in_vain=tries_in_vain, now=now, rng=rng)
+            change = collection.judge_not_collected(claim, missed, context, tries_in_vain=tries_in_vain)
             return breaker.with_download(change, account, missed.words)
         case steps.Crashed(words=words):
             return changes.parking(claim, words, now=now)

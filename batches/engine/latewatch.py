@@ -19,6 +19,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
+from batches import wording
 from batches.conf import ENGINE
 from batches.engine import alerts, breaker, exchanges, giving_way, pacing, polling, transitions
 from batches.engine.blocks import Blocks
@@ -57,14 +58,21 @@ WATCHED_CLASSES = frozenset(
         FailureClass.INTERNAL,
     }
 )
+#: Of the wait after which a second reading counts: a little longer, so that it does.
+SECOND_READING = 1.1
 #: The reason of an event that keeps what a read said that a person had asked for.
 ANSWERED = "read_again"
 #: States of the job that a late success takes it out of: nothing of it is under way.
 RESCUED_STATES = frozenset({*FAILED_STATES, JobState.PENDING})
 
 
-def begun(change: Change, provider: Callable[[], Provider] | None = None) -> Change:
+def begun(
+    change: Change, provider: Callable[[], Provider] | None = None, *, account: ProviderAccount | None = None
+) -> Change:
     """The change, with the watch that it begins: its submission is given up on with an id.
+
+    One that was read once as failed and not billed is read again as soon as that counts for its `account`: from then on
+    Retry may send the document anew.
 
     It lasts for as long as the provider says that it keeps results, else for as long as we assume; so also where only
     rows are at hand, and no provider can be asked.
@@ -78,12 +86,16 @@ def begun(change: Change, provider: Callable[[], Provider] | None = None) -> Cha
         return change
     # The provider's retention begins when its job ends, and a job past its deadline has not been seen to end.
     from_at = change.at if move.to_state is JobState.DEADLINE_EXCEEDED else known.accepted_at
-    said = provider().capabilities.link_lifetime_seconds if provider else None
-    kept_for = said or ENGINE.link_lifetime_seconds
+    lifetime = provider().capabilities.link_lifetime_seconds if provider else None
+    kept_for = lifetime or ENGINE.link_lifetime_seconds
     until = from_at + timedelta(seconds=kept_for)
     if until <= change.at:
         return change
-    fields = {"watch_at": change.at + timedelta(seconds=ENGINE.watch_first_seconds), "watch_until": until}
+    first = timedelta(seconds=ENGINE.watch_first_seconds)
+    said = change.submission_fields
+    if account is not None and said.get("failed_at") and not said.get("failed_again_at"):
+        first = min(first, SECOND_READING * polling.poll_cap(account))
+    fields = {"watch_at": change.at + first, "watch_until": until}
     return replace(change, submission_id=known.id, submission_fields={**change.submission_fields, **fields})
 
 
@@ -155,7 +167,7 @@ def settle(watched: Watched, *, now: datetime) -> None:
     # What is proven of one that was delivered stays: only its PDF counts, whatever is said of it now.
     if row.outcome not in (SubmissionOutcome.DELIVERED, SubmissionOutcome.SURPLUS):
         said = polling.readings(status, row.failed_at, row.failed_again_at, account, now=now)
-        _update(row, **said)
+        _update(row, **said, **_read_soon(row, said, account))
         if said["failed_again_at"] is not None and _failed_after_all(row, status, now=now):
             return
     if status.phase is JobPhase.SUCCEEDED:
@@ -163,6 +175,14 @@ def settle(watched: Watched, *, now: datetime) -> None:
         return
     given_up = Job.objects.filter(pk=watch.job_id, state=JobState.DEADLINE_EXCEEDED)
     given_up.update(provider_status=status.status_word[:100], provider_status_at=now)
+
+
+def _read_soon(row: Submission, said: dict[str, datetime | None], account: ProviderAccount) -> dict[str, datetime]:
+    """When it is read next, where this reading came too early to be the second one: as soon as that counts."""
+    first_at = said["failed_at"]
+    if first_at is None or said["failed_again_at"] is not None or row.watch_at is None:
+        return {}
+    return {"watch_at": min(row.watch_at, first_at + SECOND_READING * polling.poll_cap(account))}
 
 
 def _tell(
@@ -295,7 +315,7 @@ def _rescue(watch: Watch, job: Job, row: Submission, status: JobStatus, *, now: 
     )
     transitions.move(move, now=now)
     reopened = {"outcome": SubmissionOutcome.OPEN, "closed_at": None, "failed_at": None, "failed_again_at": None}
-    _update(row, rescue_count=row.rescue_count + 1, **reopened, **_found(status))
+    _update(row, rescue_count=row.rescue_count + 1, **reopened, **_found(status, row, now=now))
 
 
 def _wait(watch: Watch, job: Job, row: Submission, *, now: datetime) -> None:
@@ -306,21 +326,21 @@ def _wait(watch: Watch, job: Job, row: Submission, *, now: datetime) -> None:
         row, watch_at=again_at, watch_until=max(row.watch_until, now + timedelta(seconds=ENGINE.watch_most_seconds))
     )
     words = (
-        f"Submission {row.sequence} ({watch.provider_job_id}) is finished at the provider after all. Another one is "
-        "under way: if that brings no PDF, this one is fetched."
+        f"Submission {row.sequence} ({wording.masked(watch.provider_job_id)}) is finished at the provider after all. "
+        "Another one is under way: if that brings no PDF, this one is fetched."
     )
     if not JobEvent.objects.filter(job_id=job.pk, reason="finished_meanwhile", words=words).exists():
         transitions.record_ignored(job.pk, JobState(job.state), reason="finished_meanwhile", words=words, now=now)
 
 
-def _found(status: JobStatus) -> dict[str, Any]:
-    return {**polling.result_columns(status.result, status.warnings), "watch_at": None}
+def _found(status: JobStatus, row: Submission, *, now: datetime) -> dict[str, Any]:
+    return {**polling.result_columns(status.result, status.warnings, known=row.result, now=now), "watch_at": None}
 
 
 def _surplus(watch: Watch, job: Job, row: Submission, *, now: datetime) -> None:
     words = (
-        f"Submission {row.sequence} ({watch.provider_job_id}) was finished too, after another one's PDF had been "
-        "stored. Both may be billed; the stored PDF stays. Compare them at the provider."
+        f"Submission {row.sequence} ({wording.masked(watch.provider_job_id)}) was finished too, after another one's "
+        "PDF had been stored. Both may be billed; the stored PDF stays. Compare them at the provider."
     )
     _update(row, outcome=SubmissionOutcome.SURPLUS, closed_at=now, watch_at=None)
     alerts.open_for_job(job.pk, AlertKind.SURPLUS, f"{watch.business_id}: {words}", now=now)

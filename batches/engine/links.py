@@ -34,13 +34,18 @@ class Late:
 
 
 def dies_at(rendered_at: datetime, result: dict[str, Any] | None) -> datetime:
-    """When a link ends, as the provider said, else by the lifetime that is believed.
+    """When a link ends, as the provider said, else by the lifetime that is believed, from when the file was made.
+
+    `rendered_at` stands in where only rows of an earlier version know of it.
 
     Not by the adapter's capabilities, which `latewatch` asks before it believes: whoever asks here (the sweep, which
     looks at all accounts, and the repair of the store) has rows only, and an adapter is made with the account's key.
     """
-    said = (result or {}).get("expires_at")
-    return datetime.fromisoformat(said) if said else rendered_at + timedelta(seconds=ENGINE.link_lifetime_seconds)
+    known = result or {}
+    if said := known.get("expires_at"):
+        return datetime.fromisoformat(said)
+    made_at = datetime.fromisoformat(known["made_at"]) if known.get("made_at") else rendered_at
+    return made_at + timedelta(seconds=ENGINE.link_lifetime_seconds)
 
 
 def is_late(rendered_at: datetime, ends_at: datetime, *, now: datetime) -> bool:

@@ -18,12 +18,15 @@ DATABASE_AWAY = (OperationalError, InterfaceError)
 
 
 @contextmanager
-def contained(what: str) -> Iterator[None]:
-    """Log what goes wrong inside and go on behind it. Raises only what says that the database is away."""
+def contained(what: str, *, also_away: bool = False) -> Iterator[None]:
+    """Log what goes wrong inside and go on behind it. Raises only what says that the database is away, and with
+    `also_away` not even that."""
     try:
         yield
     except DATABASE_AWAY:
-        raise
+        if not also_away:
+            raise
+        log.warning("%s was left out: the database did not answer", what, exc_info=True)
     except Exception as error:
         log.exception("%s failed; it is left out and the others go on", what, exc_info=without_row(error))
 

@@ -20,6 +20,8 @@ from batches.models import Lane, PacingLane, ProviderAccount
 from batches.models.accounts import sound_limit, sound_windows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Without a pace, what waited for the end of a pause leaves over this long.
+COOL_DOWN_SPREAD_US = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,11 @@ def take(
     """
     if limits.unpaced:
         slot = max(now_us, state.cool_down_until_us)
-        return [slot] * (wanted if slot <= now_us + horizon_us else 0), slot, state
+        if slot > now_us + horizon_us:
+            return [], slot, state
+        # What waits for the end of a pause does not leave in one instant.
+        step = COOL_DOWN_SPREAD_US // max(1, wanted) if slot > now_us else 0
+        return [slot + step * place for place in range(wanted)], slot, state
     untouched, state = state, at_interval(state, limits.interval_us)
     slots: list[int] = []
     while True:
@@ -117,9 +123,14 @@ def poll_limits(account: ProviderAccount) -> Limits:
     return Limits(interval_us=sound_limit(account, "poll_interval_ms") * 1000, burst=4)
 
 
+def download_limits(account: ProviderAccount) -> Limits:
+    """Downloads too; without a pace, as most accounts are, only a pause holds them back."""
+    return Limits(interval_us=sound_limit(account, "download_interval_ms") * 1000)
+
+
 def is_unpaced(account: ProviderAccount) -> bool:
     """Whether nothing of the account ever waits for a slot, but for a pause that the provider asks for."""
-    return submit_limits(account).unpaced and poll_limits(account).unpaced
+    return all(limits(account).unpaced for limits in (submit_limits, poll_limits, download_limits))
 
 
 def reserve(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from batches import wording
 from batches.conf import ENGINE
 from batches.engine import breaker, durations, retries
 from batches.engine.changes import Change, Follow, FollowStep, moving
@@ -101,7 +102,8 @@ def _judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Chan
         word = status.status_word
         last = f"Its last status was “{word}”." if word else "Its last answer named no status."
         return _deadline_exceeded(claim, last, seen, exchanges, context)
-    return _poll_again(replace(claim, unfinished_at=status.exchange.started_at), seen, exchanges, context)
+    claim = replace(claim, unfinished_at=status.exchange.started_at, status_word=seen["provider_status"])
+    return _poll_again(claim, seen, exchanges, context)
 
 
 def _failed_unbilled(claim: Claim, status: JobStatus, seen: dict[str, Any], context: PollContext) -> Change:
@@ -181,7 +183,7 @@ def _not_failed_after_all(
 
 def _rendered(claim: Claim, status: JobStatus, seen: dict[str, Any], context: PollContext) -> Change:
     assert claim.submission is not None
-    columns = result_columns(status.result, status.warnings)
+    columns = result_columns(status.result, status.warnings, known=claim.submission.result, now=context.now)
     # Where it was read as failed once, that counts for nothing now.
     anew = {} if claim.submission.failed_at is None else {"failed_at": None}
     submission = replace(claim.submission.with_result(columns["result"]), failed_at=None)
@@ -242,6 +244,10 @@ def judge_error(claim: Claim, error: errors.ProviderError, context: PollContext)
         if isinstance(error, errors.NotFound):
             failure = FailureClass.JOB_NOT_FOUND
             last = "The provider does not know this job."
+        if claim.status_word:
+            last += f" The last status seen was “{claim.status_word}”."
+        elif claim.unfinished_at is None:
+            last += " No status was ever seen."
         return replace(_deadline_exceeded(claim, last, seen, exchanges, context, failure=failure), effect=effect)
     elif effect.cool_down_until is not None:
         wait = effect.cool_down_until - context.now
@@ -306,10 +312,12 @@ def _deadline_exceeded(
     failure: FailureClass = FailureClass.DEADLINE_EXCEEDED,
 ) -> Change:
     assert claim.submission is not None
-    elapsed = round((context.now - claim.state_changed_at).total_seconds())
+    # Not since its state changed: a job comes back to being rendered in more ways than one.
+    accepted_at = claim.submission.accepted_at or claim.submission.first_sent_at
+    elapsed = round((context.now - accepted_at).total_seconds())
     allowed = sound_limit(context.account, "deadline_seconds")
-    if claim.deadline_at is not None and claim.submission.accepted_at is not None:
-        allowed = round((claim.deadline_at - claim.submission.accepted_at).total_seconds())
+    if claim.deadline_at is not None:
+        allowed = round((claim.deadline_at - accepted_at).total_seconds())
     reads, sent = seen["poll_count"], claim.submission.try_count
     words = (
         f"No result {elapsed} s after it was accepted (deadline {allowed} s, {reads} status reads, sent "
@@ -327,18 +335,32 @@ def _deadline_exceeded(
             fields={**seen, "failure_class": failure, "failure_code": "", "failure_words": words},
         ),
         exchanges=exchanges,
-        alert=(AlertKind.DEADLINE_EXCEEDED, f"{claim.business_id}: {words}"),
+        alert=(AlertKind.DEADLINE_EXCEEDED, f"{claim.business_id}: {words} {_what_to_do(claim, failure)}"),
     )
 
 
-def result_columns(ref: ResultRef | None, warnings: Sequence[str] = ()) -> dict[str, Any]:
-    """Of a submission that was read as finished; what it cost only where the provider says so."""
+def _what_to_do(claim: Claim, failure: FailureClass) -> str:
+    assert claim.submission is not None
+    named = f"Provider job {wording.masked(claim.submission.provider_job_id or '')}."
+    return f"{named} {wording.WHAT_TO_DO[failure]}"
+
+
+def result_columns(
+    ref: ResultRef | None, warnings: Sequence[str] = (), *, known: dict[str, Any] | None = None, now: datetime
+) -> dict[str, Any]:
+    """Of a submission that was read as finished; what it cost only where the provider says so. `known` as below."""
     billed = {} if ref is None or ref.billed is None else {"billed_amount": ref.billed}
-    return {"result": result_facts(ref, warnings), **billed}
+    return {"result": result_facts(ref, warnings, known=known, now=now), **billed}
 
 
-def result_facts(ref: ResultRef | None, warnings: Sequence[str] = ()) -> dict[str, Any]:
-    """What is kept of where the finished PDF lies, and of what the provider warned about."""
+def result_facts(
+    ref: ResultRef | None, warnings: Sequence[str] = (), *, known: dict[str, Any] | None = None, now: datetime
+) -> dict[str, Any]:
+    """What is kept of where the finished PDF lies, and of what the provider warned about.
+
+    `made_at` is when it was first seen there (`known` is what was kept before): a file does not live longer because
+    its link is asked for once more, or because our store has lost it.
+    """
     if ref is None:
         return {}
     return {
@@ -347,4 +369,5 @@ def result_facts(ref: ResultRef | None, warnings: Sequence[str] = ()) -> dict[st
         "size_bytes": ref.size_bytes,
         "expires_at": ref.expires_at.isoformat() if ref.expires_at else None,
         "filename": ref.filename,
+        "made_at": (known or {}).get("made_at") or now.isoformat(),
     }

@@ -58,4 +58,4 @@ def settle(
     elif isinstance(error, NOT_REACHED):
         health.probe_failed(account_id, now=now, rng=rng)
     else:
-        health.resume(account_id, now=now)
+        health.reopen(account_id, now=now)

@@ -1,7 +1,7 @@
 """The pump: claims due jobs, runs their next step on threads, writes the outcomes together, until its time is up.
 
 It decides in which order things are done and hands each claim from one part to the next: what waits to be sent
-(`departures`), to be read (`polls`, `reads`) and to be written (`outbox`), and what is done beside (`errands`).
+(`departures`), read (`polls`, `reads`), fetched (`fetches`) and written (`outbox`), and what is beside (`errands`).
 Only the thread that runs `run` touches the database; steps run on pools and know only providers and the store.
 Nothing that matters is in memory alone: whatever a pump holds when it dies is claimed again when its leases end.
 """
@@ -39,6 +39,7 @@ from batches.engine.clock import Clock
 from batches.engine.departures import SLICE_LEAST, Departures
 from batches.engine.effects import NO_EFFECT
 from batches.engine.errands import Errands
+from batches.engine.fetches import Fetches
 from batches.engine.holdings import Holdings
 from batches.engine.outage import LOOK_SECONDS, Outage
 from batches.engine.outbox import Outbox
@@ -96,6 +97,8 @@ class Pump:
         self._departures = Departures(self.conf, self._threads, self._held, store=self.store, clock=self.clock)
         self._polls = Polls(self.conf, self.rng)
         self._reads = Reads(self.conf, self._threads, self._held, self._polls, clock=self.clock)
+        given = (self.conf, self._threads, self._held, self.store, self.checker, self.clock)
+        self._fetches = Fetches(*given, link_slots=self._reads.slots)
         self._wakeups = Wakeups(self.conf)
         self._errands = Errands(self.conf, self._threads, poll_slots=self._reads.slots, clock=self.clock, rng=self.rng)
         self._outbox = Outbox(self.conf)
@@ -134,7 +137,7 @@ class Pump:
             self._claim_if_due,
             self._learn,
             self._send_ready,
-            self._begin_reads,
+            self._read_and_fetch,
             self._watch_late,
         )
 
@@ -149,10 +152,7 @@ class Pump:
         if seconds_left := self._outage.seconds_left(now):
             return min(LOOK_SECONDS, seconds_left)
         due = [self._claim_at, *self._departures.due(self._accounts, now)]
-        if outbox_due_at := self._outbox.due_at():
-            due.append(outbox_due_at)
-        if reads_due_at := self._reads.due_at():
-            due.append(reads_due_at)
+        due += filter(None, (self._outbox.due_at(), self._reads.due_at(), self._fetches.due_at()))
         return max(0.001, min(LOOK_SECONDS, (min(due) - now).total_seconds()))
 
     # --- leases, accounts, claims ---
@@ -227,7 +227,7 @@ class Pump:
             if claim.state is JobState.ACCEPTED:
                 self._polls.schedule(claim, now)
             elif claim.state is JobState.RENDERED:
-                self._fetch(claim)
+                self._fetches.wait(claim, now)
 
     # --- submitting ---
 
@@ -253,12 +253,9 @@ class Pump:
         self._errands.settle_watches(self._accounts, self._outbox.add_effect, now)
         self._errands.watch(self._accounts.values(), self.providers, now)
 
-    def _begin_reads(self, now: datetime) -> None:
+    def _read_and_fetch(self, now: datetime) -> None:
         self.tally.polls += self._reads.begin(self._accounts, self.providers, now)
-
-    def _fetch(self, claim: Claim) -> bool:
-        given = (claim, self.providers.of(self._accounts[claim.account_id]), self.store, self.checker, self.clock)
-        return self._held.begin(claim, self._threads.fetch, steps.fetch, *given)
+        self._fetches.begin(self._accounts, self.providers, now)
 
     def _fetch_early(self, change: Change, now: datetime) -> Change:
         """What was read as finished is fetched while that is on its way to the database.
@@ -271,7 +268,7 @@ class Pump:
             return change
         if change.claim.state is not JobState.ACCEPTED or not self._held.is_mine(change.claim):
             return change
-        if not self._fetch(after):
+        if not self._fetches.begin_at_once(after, self._accounts[after.account_id], self.providers, now):
             return change
         self._held.put(after)
         return replace(change, follow=replace(follow, step=FollowStep.FETCHING))
@@ -299,6 +296,7 @@ class Pump:
         claim = result.claim
         self._held.ended(claim.job_id)
         self._departures.ended(claim)
+        self._fetches.ended(claim)
         self.tally.count(result)
         account = self._accounts[claim.account_id]
         context = polling.PollContext(account, now, self.rng, self._polls.plan(claim))
@@ -311,8 +309,14 @@ class Pump:
                 self._polls.schedule(claim, now)
             case steps.NotSentYet():
                 self._departures.missed(result)
+            case steps.NotFetchedYet(trail=trail):
+                self._fetches.wait(claim, now, trail)
+            case steps.OnTheTrail(trail=trail, link_is_dead=is_dead):
+                self._fetches.wait(claim, now, trail, needs_link=is_dead)
             case _:
-                self._queue(judging.judge(result, context, self._polls), now)
+                change = judging.judge(result, context, self._polls)
+                self._fetches.heard(claim.account_id, change.effect)
+                self._queue(change, now)
 
     # --- writing ---
 
@@ -326,7 +330,7 @@ class Pump:
                 return
         account = self._accounts[change.claim.account_id]
         change = self._fetch_early(change, now)
-        self._outbox.add(latewatch.begun(change, partial(self.providers.of, account)), now)
+        self._outbox.add(latewatch.begun(change, partial(self.providers.of, account), account=account), now)
 
     def _flush_if_due(self, now: datetime) -> None:
         if self._outbox.is_due(now):
@@ -342,26 +346,27 @@ class Pump:
                 if job_id in stale or change.follow is None:
                     self._let_go(job_id)
                 elif job_id in self._held and change.move is not None:
-                    self._go_on(change)
+                    self._go_on(change, now)
         if self._outbox.take_held_back():
             self._refresh_at = now
-            self._reads.slots.forget()
+            for lane in (self._reads.slots, self._fetches.slots):
+                lane.forget()
 
     def _look_at_saved(self) -> None:
         with mishaps.contained("the look for odd ones among what was saved"):
             outliers.look_at_versions(self._saved)
         self._saved = set()
 
-    def _go_on(self, change: Change) -> None:
+    def _go_on(self, change: Change, now: datetime) -> None:
         assert change.after is not None
         assert change.follow is not None
         if change.follow.step is FollowStep.FETCHING:
             return
         self._held.put(change.after)
         if change.follow.step is FollowStep.FETCH:
-            self._fetch(change.after)
-            return
-        self._polls.schedule(change.after, change.follow.due_at)
+            self._fetches.wait(change.after, now)
+        else:
+            self._polls.schedule(change.after, change.follow.due_at)
 
     def _let_go(self, job_id: int) -> None:
         self._held.let_go(job_id)
@@ -382,6 +387,8 @@ class Pump:
 
     def _give_back(self, now: datetime) -> None:
         for change in self._departures.never_left(now):
+            self._queue(change, now)
+        for change in self._fetches.untold(now):
             self._queue(change, now)
         for change in self._polls.unwritten(now):
             self._outbox.set_aside(change)

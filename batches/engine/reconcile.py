@@ -233,12 +233,13 @@ def _findings(ours: Ours, said: Said, *, now: datetime) -> Findings:
         for job in jobs
         if adoption.owner_of(ours.job.account_id, job.provider_job_id) is None
     ]
+    hinted = {each.provider_job_id: each for each in (*said.billed, *ours.candidates)}
     is_settled = standing.state not in FAILED_STATES
     return Findings(
         evidence=(*ours.sentences, *said.sentences),
         verdict=verdict,
         verdict_words=words,
-        candidates=() if is_settled else (*several, *ours.candidates),
+        candidates=() if is_settled else (*several, *hinted.values()),
         offers=offers,
         may_adopt=not is_settled and bool(ours.doubtful),
     )
@@ -247,18 +248,19 @@ def _findings(ours: Ours, said: Said, *, now: datetime) -> Findings:
 def _verdict(ours: Ours, said: Said) -> tuple[Verdict, str]:
     if ours.stored is not None:
         return Verdict.SAVED, "Saved already: its whole PDF lies in our store."
-    ids = [row.provider_job_id or "" for row in ours.named]
+    # Beside one whose answer was lost, a job that failed for good says nothing of where that one is.
+    telling = [row for row in ours.named if not (ours.doubtful and _has_failed(row))]
+    ids = [row.provider_job_id or "" for row in telling]
     ids += [job.provider_job_id for jobs in said.found.values() for job in jobs]
     if ids:
         shown = " and ".join(wording.masked(each) for each in ids)
         finished = [each for each in said.read.values() if each.phase is JobPhase.SUCCEEDED]
         more = ", and finished there" if finished else ""
         return Verdict.ACCEPTED, f"Accepted as {shown}{more}."
-    if all(row.pk in said.absent for row in ours.doubtful):
+    if ours.doubtful and all(row.pk in said.absent for row in ours.doubtful):
         return Verdict.NOT_ACCEPTED, "Not accepted: nothing of it exists at the provider."
     words = "Cannot be known: the answer to its submission was lost, and nothing else tells whether it was accepted."
-    if ours.candidates:
-        count = len(ours.candidates)
+    if count := len({each.provider_job_id for each in (*said.billed, *ours.candidates)}):
         words += f" {count} provider job{'' if count == 1 else 's'} may be its own."
     return Verdict.UNKNOWABLE, words
 
@@ -270,9 +272,19 @@ def _settled(ours: Ours, said: Said, order: Order, *, now: datetime) -> str:
     taking = _certain(ours, said, order)
     if taking is not None:
         return _take(taking, now=now)
-    if ours.doubtful and not ours.named and all(row.pk in said.absent for row in ours.doubtful):
+    if ours.doubtful and all(row.pk in said.absent for row in ours.doubtful) and not _may_be_there(ours):
         return _close(ours, said.absent, order, now=now)
     return ""
+
+
+def _may_be_there(ours: Ours) -> bool:
+    """Whether one of its known provider jobs has not failed for good, or its PDF lies in our store."""
+    return ours.stored is not None or not all(map(_has_failed, ours.named))
+
+
+def _has_failed(row: Submission) -> bool:
+    """Whether the provider said that its job failed for good."""
+    return row.outcome == SubmissionOutcome.RENDER_FAILED
 
 
 def _certain(ours: Ours, said: Said, order: Order) -> Taking | None:
@@ -327,7 +339,8 @@ def _save(ours: Ours, stored: StoredPdf, order: Order, *, now: datetime) -> str:
     """Its PDF lies at its place, whole, and only a row was missing. Locks as the grouped write does."""
     job = Job.objects.select_for_update(no_key=True).get(pk=ours.job.pk)
     state = JobState(job.state)
-    row = ours.named[-1]
+    # The one whose result is known made it, rather than one that failed there.
+    row = max(ours.named, key=lambda each: (bool(each.result), not _has_failed(each), each.pk))
     if Artifact.objects.filter(version=job.version_id).exists() or state not in FAILED_STATES:
         return "It was changed meanwhile; look again."
     freed = transitions.taken_over(job.fencing_token)

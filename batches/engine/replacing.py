@@ -1,7 +1,8 @@
 """Replacing exactly the failed rows of a batch by corrected ones, from a manifest that holds just those rows.
 
-`plan_replacement` reads and stores nothing; `replace_rows` does what it says, in one transaction or not at all. A row
-that is saved or under way is never touched, and one whose content is the same as before is never sent.
+`plan_replacement` stores nothing; `replace_rows` does what it says, in one transaction or not at all. A row that is
+saved or under way is never touched, and neither is one that another batch gave a newer version. Content that failed
+before is no correction and is never sent, whichever version had it.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from enum import StrEnum
 from django.db import transaction
 
 from batches.conf import ENGINE
-from batches.engine import audit, bulk, making, standings, verbs, versions
+from batches.engine import audit, bulk, completing, intake, making, standings, verbs, versions
+from batches.engine.completing import Mapped
 from batches.engine.contention import again_after_deadlock
 from batches.engine.errors import IntakeRefused
-from batches.engine.making import Content, Wanted
+from batches.engine.making import Content, Made, Wanted
 from batches.engine.orders import NewInput, Order
 from batches.engine.verbs import Asked, Standing
 from batches.manifests import Manifest, ManifestRow
 from batches.manifests.keys import REMARK
-from batches.models import FAILED_STATES, AuditEntry, Batch, BatchItem, JobState, Verb
+from batches.models import FAILED_STATES, AuditEntry, Batch, BatchItem, DocumentVersion, JobState, Verb
 from batches.storage import ArtifactStore
 
 ACTION = "replace_rows"
@@ -34,20 +36,24 @@ class Replacement(StrEnum):
     """What becomes of one corrected row."""
 
     CORRECTED = "corrected"  # failed, and its content differs: the next version, sent
-    UNCHANGED = "unchanged"  # failed, and its content is what failed: nothing is sent
-    LEFT_ALONE = "left_alone"  # not failed, so there is nothing to correct
+    UNCHANGED = "unchanged"  # failed, and its content is what failed, now or as an earlier version: nothing is sent
+    LEFT_ALONE = "left_alone"  # not failed, or newer elsewhere, so there is nothing to correct
     REFUSED = "refused"  # no row of the batch, or no version may be made of it
 
 
 @dataclass(frozen=True)
 class ReplacedRow:
-    """One row and what becomes of it. `to_confirm` is what has to be accepted before it is sent."""
+    """One row and what becomes of it. `to_confirm` is what has to be accepted before it is sent.
+
+    `version_id` is the version that it was compared with.
+    """
 
     row: ManifestRow
     outcome: Replacement
     words: str = ""
     to_confirm: str = ""
     item_id: int | None = None
+    version_id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -82,20 +88,40 @@ class ReplacementPlan:
 
 
 def plan_replacement(
-    batch: Batch, manifest: Manifest, *, now: datetime, may_regenerate_final: bool = False
+    batch: Batch,
+    manifest: Manifest,
+    *,
+    now: datetime,
+    may_regenerate_final: bool = False,
+    store: ArtifactStore | None = None,
 ) -> ReplacementPlan:
-    """What replacing would do with each valid row. Nothing is stored; the manifest's own errors are the caller's."""
-    rows: list[ReplacedRow] = []
-    for chunk in bulk.chunks(manifest.rows, bulk.ROWS_PER_STATEMENT):
+    """What replacing would do with each valid row. Nothing is stored; the manifest's own errors are the caller's.
+
+    The manifest was read as corrections (`manifests.read(…, corrects=True)`), so that rows may leave out what the
+    failed versions have. Such an input may lie in the store; its errors pass.
+    """
+    rows = completing.completed(batch, manifest.rows, store)
+    return _plan(batch, rows, manifest.mapping, may_regenerate_final=may_regenerate_final, now=now)
+
+
+def _plan(
+    batch: Batch, rows: Sequence[ManifestRow], mapped: Mapped, *, may_regenerate_final: bool, now: datetime
+) -> ReplacementPlan:
+    planned: list[ReplacedRow] = []
+    for chunk in bulk.chunks(rows, bulk.ROWS_PER_STATEMENT):
         known = {item.document.business_id: item for item in _items(batch, chunk)}
         standing = standings.of_items(BatchItem.objects.filter(pk__in=[item.pk for item in known.values()]))
+        alike = _alike(chunk, known)
+        asked = Asked(has_new_input=True, may_regenerate_final=may_regenerate_final)
         for row in chunk:
             item = known.get(row.business_id)
             if item is None:
-                rows.append(ReplacedRow(row, Replacement.REFUSED, "The batch has no row with this id."))
+                planned.append(ReplacedRow(row, Replacement.REFUSED, "The batch has no row with this id."))
                 continue
-            rows.append(_planned(row, item, standing[item.pk], may_regenerate_final=may_regenerate_final, now=now))
-    return ReplacementPlan(batch, tuple(rows))
+            failed = alike.get((item.document_id, row.input_sha256))
+            outcome, words, to_confirm = _judged(row, item, standing[item.pk], failed, asked, mapped, now=now)
+            planned.append(ReplacedRow(row, outcome, words, to_confirm, item.pk, item.version_id))
+    return ReplacementPlan(batch, tuple(planned))
 
 
 def _items(batch: Batch, rows: Sequence[ManifestRow]) -> list[BatchItem]:
@@ -104,21 +130,49 @@ def _items(batch: Batch, rows: Sequence[ManifestRow]) -> list[BatchItem]:
     return list(related.defer("version__input_inline"))
 
 
-def _planned(
-    row: ManifestRow, item: BatchItem, standing: Standing, *, may_regenerate_final: bool, now: datetime
-) -> ReplacedRow:
+def _alike(rows: Sequence[ManifestRow], items: Mapping[str, BatchItem]) -> dict[tuple[int, str], int]:
+    """Numbers of versions that failed, by document and input: where several have one input, the newest one decides."""
+    documents = [item.document_id for item in items.values()]
+    versions = DocumentVersion.objects.filter(
+        document__in=documents, input_sha256__in={row.input_sha256 for row in rows}
+    )
+    newest = {
+        (document_id, sha256): (number, state)
+        for document_id, sha256, number, state in versions.order_by("number").values_list(
+            "document", "input_sha256", "number", "job__state"
+        )
+    }
+    return {key: number for key, (number, state) in newest.items() if state in FAILED_STATES}
+
+
+def _judged(
+    row: ManifestRow,
+    item: BatchItem,
+    standing: Standing,
+    failed: int | None,
+    asked: Asked,
+    mapped: Mapped,
+    *,
+    now: datetime,
+) -> tuple[Replacement, str, str]:
+    """What becomes of the row, why, and what to confirm. `failed` is a version that failed with its input."""
     if standing.is_cancelled or standing.state not in FAILED_STATES:
         state = JobState.CANCELLED if standing.is_cancelled else standing.state
-        return ReplacedRow(row, Replacement.LEFT_ALONE, f"It is not failed ({state.label.lower()}).", "", item.pk)
-    if row.input_sha256 == item.version.input_sha256:
-        words = "Its content and options are what failed before; nothing is sent."
-        return ReplacedRow(row, Replacement.UNCHANGED, words, "", item.pk)
-    asked = Asked(has_new_input=True, may_regenerate_final=may_regenerate_final)
+        return Replacement.LEFT_ALONE, f"It is not failed ({state.label.lower()}).", ""
+    if not standing.is_current:
+        return Replacement.LEFT_ALONE, "A newer version of its document exists; this row is left as it is.", ""
+    if not completing.names_a_document(row, item, mapped):
+        return Replacement.REFUSED, "It names no document.", ""
+    if row.input_sha256 == item.version.input_sha256 or completing.is_as_listed(row, item, mapped):
+        return Replacement.UNCHANGED, "Its content and options are what failed before; nothing is sent.", ""
+    if failed is not None:
+        words = f"Its content and options are those of version {failed}, which failed too; nothing is sent."
+        return Replacement.UNCHANGED, words, ""
     answer = verbs.answer(Verb.REGENERATE, standing, now=now, asked=asked)
     words = answer.words or versions.unusable(item)
     if words:
-        return ReplacedRow(row, Replacement.REFUSED, words, "", item.pk)
-    return ReplacedRow(row, Replacement.CORRECTED, "", answer.to_confirm, item.pk)
+        return Replacement.REFUSED, words, ""
+    return Replacement.CORRECTED, "", answer.to_confirm
 
 
 def replace_rows(
@@ -152,7 +206,7 @@ def _refuse(plan: ReplacementPlan, order: Order) -> None:
 
 def _stored(batch: Batch, row: ManifestRow, store: ArtifactStore) -> Content | None:
     """The input's facts; a large text goes to the store. A small one is read again where it is written."""
-    if row.text_bytes <= ENGINE.inline_bytes_most:
+    if row.keeps_input or row.text_bytes <= ENGINE.inline_bytes_most:
         return None
     return _content(batch, row, store)
 
@@ -178,18 +232,18 @@ def _write(
     known = _done(batch, key)
     if known is not None:
         return known
-    fresh = plan_replacement(batch, manifest, now=now, may_regenerate_final=order.may_regenerate_final)
-    seen = {row.row.business_id for row in plan.rows if row.outcome is Replacement.CORRECTED}
+    rows = [row.row for row in plan.rows]
+    fresh = _plan(batch, rows, manifest.mapping, may_regenerate_final=order.may_regenerate_final, now=now)
     _refuse(fresh, order)
     corrected = [row for row in fresh.rows if row.outcome is Replacement.CORRECTED]
-    if {row.row.business_id for row in corrected} - seen:
-        raise IntakeRefused("Since the check, more of its rows failed and would be sent. Check the file again.")
+    _refuse_what_was_not_seen(plan, corrected)
     renders = 0
     for chunk in bulk.chunks(corrected, bulk.ROWS_PER_STATEMENT):
-        items = {item.document.business_id: item for item in _items(batch, [row.row for row in chunk])}
-        wanted = [_wanted(batch, row.row, items[row.row.business_id], contents[row.row.business_id]) for row in chunk]
+        wanted = _wanted(batch, [row.row for row in chunk], contents, manifest.mapping)
         made = making.make(wanted, by=order.by, reason=order.reason, now=now)
         renders += sum(one.is_new for one in made.values())
+        _record_each(batch, wanted, made, order, manifest, now=now)
+    _keep_columns(batch, [row.row for row in corrected])
     summary = fresh.summary() | {"renders": renders}
     audit.record(
         ACTION,
@@ -203,9 +257,67 @@ def _write(
     return summary
 
 
-def _wanted(batch: Batch, row: ManifestRow, item: BatchItem, content: Content | None) -> Wanted:
-    given = {name: value for name, value in row.original.items() if not name.startswith(REMARK)}
-    return Wanted(item.document, item.version, batch, content or _content(batch, row, None), [item], given)
+def _refuse_what_was_not_seen(plan: ReplacementPlan, corrected: Sequence[ReplacedRow]) -> None:
+    """Whoever carries it out looked at these rows as corrections, each of the version that its item names now."""
+    seen = {row.item_id: row.version_id for row in plan.rows if row.outcome is Replacement.CORRECTED}
+    if any(row.item_id not in seen for row in corrected):
+        raise IntakeRefused("Since the check, more of its rows failed and would be sent. Check the file again.")
+    if any(row.version_id != seen[row.item_id] for row in corrected):
+        raise IntakeRefused("Since the check, some of its rows got another version. Check the file again.")
+
+
+def _wanted(
+    batch: Batch, rows: Sequence[ManifestRow], contents: Mapping[str, Content | None], mapped: Mapped
+) -> list[Wanted]:
+    items = {item.document.business_id: item for item in _items(batch, rows)}
+    keeping = [items[row.business_id].version_id for row in rows if row.keeps_input]
+    kept = DocumentVersion.objects.in_bulk(keeping)
+    wanted = []
+    for row in rows:
+        item = items[row.business_id]
+        if row.keeps_input:
+            content = completing.content(row, kept[item.version_id])
+        else:
+            content = contents[row.business_id] or _content(batch, row, None)
+        given = completing.as_given(row, item, mapped)
+        wanted.append(Wanted(item.document, item.version, batch, content, [item], given))
+    return wanted
+
+
+def _record_each(
+    batch: Batch,
+    wanted: Sequence[Wanted],
+    made: Mapping[int, Made],
+    order: Order,
+    manifest: Manifest,
+    *,
+    now: datetime,
+) -> None:
+    """What was done to each document, so that its own part of the log says so."""
+    facts = {"batch": batch.public_id, "manifest_sha256": manifest.sha256}
+    audit.record_each(
+        Verb.REGENERATE.value,
+        [
+            (f"document {each.document.public_id}", facts | versions.facts_of(each, made[each.document.pk]))
+            for each in wanted
+        ],
+        workspace=batch.workspace,
+        by=order.by,
+        now=now,
+        reason=order.reason,
+    )
+
+
+def _keep_columns(batch: Batch, rows: Sequence[ManifestRow]) -> None:
+    """Columns that only corrected rows have, so that the next list of failed rows has them too."""
+    report = Batch.objects.select_for_update(no_key=True).values_list("report", flat=True).get(pk=batch.pk)
+    if "columns" not in report:
+        return  # a list looks into every row then
+    given = (name for row in rows for name in row.original if not name.startswith(REMARK))
+    columns = list(dict.fromkeys((*report["columns"], *given)))
+    if columns != report["columns"]:
+        kept, are_all = intake.kept_columns(columns, are_all=report.get("columns_are_all", False))
+        Batch.objects.filter(pk=batch.pk).update(report=report | {"columns": kept, "columns_are_all": are_all})
 
 
 def _done(batch: Batch, key: str) -> dict[str, int] | None:

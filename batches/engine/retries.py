@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from batches.conf import ENGINE
@@ -15,6 +15,8 @@ from batches.providers import errors
 #: A failed way to the provider, which counts for the account's breaker on a submission, a status read or a download.
 #: A 5xx is no way through: the service is not there for anybody, or not for this one call.
 TRANSPORT_ERRORS = (errors.NotSent, errors.AnswerLost, errors.ServerFault)
+#: An exchange keeps the name of its error only.
+TRANSPORT_ERROR_NAMES = frozenset(kind.__name__ for kind in TRANSPORT_ERRORS)
 
 
 #: Before a document is sent again that was refused in words that are not the service's.
@@ -39,7 +41,8 @@ class SubmissionFacts:
     `in_doubt`: an earlier try may have arrived. `tries` were spent before this one. `sent_before`: this key left
     before, whatever came of it, so that the provider can have stored an answer for it. `refused_before`: the account
     was refused for this document before, under any key; `others_pass`: others were sent since and accepted.
-    `refused_keys` of it were refused before this one.
+    `limited_alone`: this key was refused with 429 again and again, while others were accepted. `refused_keys` of it
+    were refused before this one.
     """
 
     in_doubt: bool
@@ -48,6 +51,7 @@ class SubmissionFacts:
     sent_before: bool = False
     refused_before: bool = False
     others_pass: bool = False
+    limited_alone: bool = False
     refused_keys: int = 0
 
 
@@ -109,7 +113,9 @@ def decide_submission(
     if follows is Next.REQUEUE and facts.sent_before and isinstance(error, errors.AccountRefused):
         # Refused again after the account was resumed: the provider may be repeating what it stored for the key.
         follows = Next.ANEW
-    decision = Decision(
+    if follows is Next.REQUEUE and facts.limited_alone and isinstance(error, errors.RateLimited):
+        follows = Next.ANEW  # so is this: no pace is refused to one document alone
+    return Decision(
         follows,
         due_at,
         facts.in_doubt,
@@ -119,18 +125,6 @@ def decide_submission(
         transport_failure=isinstance(error, TRANSPORT_ERRORS),
         is_strange=is_strange,
     )
-    return _within_new_keys(decision, error, facts)
-
-
-def _within_new_keys(decision: Decision, error: errors.ProviderError, facts: SubmissionFacts) -> Decision:
-    """A refusal that outlives several keys is not bound to any of them: no further key is made.
-
-    Nothing exists under any, or the decision would not be for another key, so the document may fail.
-    """
-    if decision.next is not Next.ANEW or facts.refused_keys < ENGINE.new_keys_most:
-        return decision
-    words = f"It was refused under {facts.refused_keys + 1} keys, one after the other."
-    return replace(decision, next=Next.FAIL, failure_class=FailureClass(error.failure_class), words=words)
 
 
 def _after_replay(
@@ -143,9 +137,10 @@ def _after_replay(
     if isinstance(error, errors.InvalidInput | errors.NotFound):
         return Decision(Next.FAIL, now, False, True, FailureClass.INVALID_INPUT)
     if isinstance(error, errors.AccountRefused | errors.RateLimited):
-        # Old news about the account; the next submission learns how it stands now.
-        anew = Decision(Next.ANEW, now + backoff(facts.tries, rng), False, spends_try=False)
-        return _within_new_keys(anew, error, facts)
+        # Old news about the account; the next submission learns how it stands now. A refusal that outlives several
+        # keys is bound to none of them, so the further ones come later and later.
+        due_at = now + backoff(max(facts.tries, facts.refused_keys), rng)
+        return Decision(Next.ANEW, due_at, False, spends_try=False)
     return Decision(Next.UNKNOWN, now, True, True, FailureClass.UNKNOWN_OUTCOME)
 
 
@@ -217,9 +212,10 @@ def asked_wait(seconds: float | None) -> timedelta:
 
 
 def retry_after(error: errors.ProviderError, rng: random.Random) -> timedelta:
-    """The provider's own wait plus a small skew, bounded; its absence means our backoff's first steps."""
+    """The provider's own wait plus a small skew with jitter, bounded; its absence means our backoff's first steps."""
     asked = error.retry_after if error.retry_after is not None else rng.uniform(1, 4)
-    return asked_wait(asked) + timedelta(seconds=ENGINE.retry_after_skew_seconds)
+    skew = ENGINE.retry_after_skew_seconds + rng.uniform(0, ENGINE.retry_after_spread_seconds)
+    return asked_wait(asked) + timedelta(seconds=skew)
 
 
 def poll_most_ms(most_ms: int) -> int:
@@ -235,5 +231,9 @@ def poll_delay(polls: int, *, initial_ms: int, most_ms: int, rng: random.Random)
 
 def probe_delay(failures: int, rng: random.Random) -> timedelta:
     """Before the next single probe of an account that could not be reached."""
-    ceiling = min(ENGINE.probe_most_seconds, ENGINE.probe_first_seconds * 2 ** min(max(failures - 1, 0), 16))
-    return timedelta(seconds=ceiling * rng.uniform(0.7, 1.0))
+    return probe_ceiling(failures) * rng.uniform(0.7, 1.0)
+
+
+def probe_ceiling(failures: int) -> timedelta:
+    seconds = ENGINE.probe_first_seconds * 2 ** min(max(failures - 1, 0), 16)
+    return timedelta(seconds=min(ENGINE.probe_most_seconds, seconds))

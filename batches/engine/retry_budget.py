@@ -1,7 +1,8 @@
 """How many repeats of maybe-sent submissions an account may send: a share of its first submissions, and a little more.
 
 A token bucket in the account's submission lane, advanced by the statement that takes the slots. Retries that grow with
-the number of failures would add load to a provider in trouble; with the budget they stay under a share of all requests.
+the number of failures would add load to a provider in trouble; with the budget they stay under a share of all requests
+(`conf.py` says which), though what is accepted gives its token back.
 The arithmetic is pure; what has to wait is told so in its history.
 """
 

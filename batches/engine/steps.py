@@ -16,7 +16,7 @@ from batches.conf import ENGINE
 from batches.engine import collection, pacing, polling, retries, submission
 from batches.engine.claims import Claim, OpenSubmission
 from batches.engine.clock import Clock
-from batches.engine.collection import Collected, NotCollected
+from batches.engine.collection import Collected, LinkDead, NotCollected, Trail
 from batches.engine.pdfcheck import PdfChecker
 from batches.models import HoldReason
 from batches.providers import errors
@@ -95,6 +95,21 @@ class Fetched(JobResult):
 @dataclass(frozen=True)
 class FetchMissed(JobResult):
     missed: NotCollected
+
+
+@dataclass(frozen=True)
+class NotFetchedYet(JobResult):
+    """A slot was missed, or its lane is paused, or the pump ends: nothing was asked, and the job waits for another."""
+
+    trail: Trail
+
+
+@dataclass(frozen=True)
+class OnTheTrail(JobResult):
+    """Its link was dead and is to be asked for, or was asked for just now and is to be fetched from."""
+
+    trail: Trail
+    link_is_dead: bool
 
 
 @dataclass(frozen=True)
@@ -218,9 +233,52 @@ def poll(
         return StatusFailed(claim, error)
 
 
-def fetch(claim: Claim, provider: Provider, store: ArtifactStore, checker: PdfChecker, clock: Clock) -> Result:
-    outcome = collection.collect(claim, provider, store, checker, now=clock.now())
-    return Fetched(claim, outcome) if isinstance(outcome, Collected) else FetchMissed(claim, outcome)
+@dataclass(frozen=True)
+class Leaving:
+    """The slot of one request, asked by its thread at the last moment. `paused_until`: what was learned since."""
+
+    slot: datetime
+    limits: pacing.Limits
+    clock: Clock
+    halt: threading.Event
+    paused_until: Callable[[], datetime]
+
+    def may_leave(self) -> bool:
+        """Wait for the slot; false when it was missed, or its lane was paused, or the pump ends."""
+        now = self.clock.now()
+        if now < self.slot:
+            if self.clock.wait(self.halt, (self.slot - now).total_seconds()):
+                return False
+            now = self.clock.now()
+        return now >= self.paused_until() and pacing.may_still_leave(self.slot, self.limits, now)
+
+
+def fetch(
+    claim: Claim,
+    provider: Provider,
+    store: ArtifactStore,
+    checker: PdfChecker,
+    leaving: Leaving,
+    trail: Trail,
+) -> Result:
+    """One download in its slot. Its first step of all may be to ask for a link, if the one it has is dead."""
+    if not leaving.may_leave():
+        return NotFetchedYet(claim, trail)
+    outcome = collection.collect(claim, provider, store, checker, now=leaving.clock.now(), trail=trail)
+    match outcome:
+        case Collected():
+            return Fetched(claim, outcome)
+        case LinkDead(trail=so_far):
+            return OnTheTrail(claim, so_far, link_is_dead=True)
+    return FetchMissed(claim, outcome)
+
+
+def ask_for_link(claim: Claim, provider: Provider, leaving: Leaving, trail: Trail) -> Result:
+    """One status read for another link, in a slot of that lane."""
+    if not leaving.may_leave():
+        return NotFetchedYet(claim, trail)
+    found = collection.ask_for_link(claim, provider, now=leaving.clock.now(), trail=trail)
+    return FetchMissed(claim, found) if isinstance(found, NotCollected) else OnTheTrail(claim, found, False)
 
 
 def probe(account_id: int, provider: Provider, *, now: datetime) -> Probed:

@@ -18,7 +18,6 @@ from datetime import datetime, timedelta
 from django.core.exceptions import ValidationError
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
-from batches import wording
 from batches.engine import mishaps, running, spending
 from batches.engine.errors import IntakeRefused
 from batches.models import (
@@ -42,8 +41,13 @@ PUMPS_SUPPOSED = 16
 #: A share is asked at most so often by one pump for each so many failures there are: a batch may hover below its limit
 #: for hours, and the share of many moves slowly while counting them takes long.
 SHARE_EVERY, SHARE_FAILURES = timedelta(seconds=1), 500
-CAP_WHAT_TO_DO = "Nothing new of it is sent; what the provider has is still saved. Raise the cap to let it go on:"
-WHAT_TO_DO = "Nothing new of it is sent; what the provider has is still saved. Look at what failed, and why, first;"
+CAP_WHAT_TO_DO = (
+    "Nothing new of it is sent; what the provider has is still saved. Raise the cap on its page to let it go on."
+)
+WHAT_TO_DO = (
+    "Nothing new of it is sent; what the provider has is still saved. Look at what failed, and why, first; then resume "
+    "it on its page."
+)
 
 
 @dataclass(frozen=True)
@@ -117,8 +121,7 @@ def at_cap(batch_ids: Iterable[int], *, now: datetime) -> int:
             words = spending.why_not_go_on(batch, batch.spend_cap, unanswered_since=since)
             if not words:
                 continue
-            how = wording.raise_cap_command(batch.public_id)
-            alert = f"{batch.name} was paused at its spend cap: {words} {CAP_WHAT_TO_DO} {how}"
+            alert = f"{batch.name} was paused at its spend cap: {words} {CAP_WHAT_TO_DO}"
             if running.stop(batch.pk, reason=words, alert=alert, now=now):
                 log.warning("batch %s was paused at its spend cap: %s", batch.public_id, words)
                 paused += 1
@@ -182,8 +185,7 @@ def _ask(batch: Batch, counted: Counted, *, now: datetime) -> bool:
         return False
     if percent is None:  # the person is told how many there are by now
         words = verdict(_count_since(batch, FAILED_STATES, most=None), ended, after=after, percent=percent) or words
-    how = f"then resume it with: {wording.resume_command(batch.public_id)}"
-    alert = f"{batch.name} was paused by its own rule: {words} {WHAT_TO_DO} {how}"
+    alert = f"{batch.name} was paused by its own rule: {words} {WHAT_TO_DO}"
     if not running.stop(batch.pk, reason=words, alert=alert, now=now):
         return False
     log.warning("batch %s was paused by its own rule: %s", batch.public_id, words)

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import Case, F, When
 
 from batches.conf import ENGINE
 from batches.engine import bulk, claims, credit, keys, pacing, retries, retry_budget, spending, suspects, transitions
@@ -33,6 +34,7 @@ from batches.models import (
     Lane,
     ProviderAccount,
     Submission,
+    SubmissionOutcome,
 )
 from batches.models.accounts import sound_limit
 from batches.providers.base import Accepted, Capabilities, DocumentSource, Finished, PreparedRequest, Provider
@@ -61,7 +63,9 @@ class Prepared:
 
     `doubt_before`: an earlier try may have arrived. `sent_before`: the key has left before, whatever came of it.
     `refused_before`: its account was refused for it; `others_pass`: of others that were sent since, one was accepted.
-    `has_token`: it was given a token of the retry budget for a slot that was missed, and needs no other.
+    `missed_slot`: its try is counted, and has its token of the retry budget, for a slot that was missed.
+    `limited_alone`: its key was answered with 429 again and again, while others were accepted.
+    `aged`: the refused submission that gives way to it, whose key is too old.
     """
 
     claim: Claim
@@ -70,9 +74,11 @@ class Prepared:
     body_key: str | None
     doubt_before: bool
     sent_before: bool = False
-    has_token: bool = False
+    missed_slot: bool = False
     refused_before: bool = False
     others_pass: bool = False
+    limited_alone: bool = False
+    aged: int | None = None
 
     @property
     def is_resend(self) -> bool:
@@ -184,6 +190,7 @@ def commit_intents(
         standing = claims.standing(account.pk, [prepared.claim.job_id for prepared in ready])
         if standing.health != AccountHealth.OPEN:
             return Intents([], set(), now + timedelta(seconds=ENGINE.claim_interval_seconds))
+        account.on_probation = standing.on_probation  # the pump's row is up to a second old
         wanted, gone, stopped = _wanted(account, ready, standing, now=now)
         firsts = [prepared.claim.job_id for prepared in wanted if not prepared.is_resend]
         back = spending.held_back(
@@ -256,11 +263,16 @@ def _suspected(account_id: int, wanted: Sequence[Prepared], *, now: datetime) ->
     """With what is known of those for which the account was refused before; some of them let others go first."""
     sent_before = [one.claim.job_id for one in wanted if one.sent_before or one.claim.next_sequence > 1]
     known = suspects.look(account_id, sent_before, now=now)
-    if not known.refused:
+    if not known.refused and not known.limited:
         return list(wanted)
     back = known.step_back([one.claim.job_id for one in wanted if _can_wait(one, now)])
     return [
-        replace(one, refused_before=one.claim.job_id in known.refused, others_pass=one.claim.job_id in known.cleared)
+        replace(
+            one,
+            refused_before=one.claim.job_id in known.refused,
+            others_pass=one.claim.job_id in known.cleared,
+            limited_alone=one.claim.job_id in known.limited,
+        )
         for one in wanted
         if one.claim.job_id not in back
     ]
@@ -278,11 +290,9 @@ def _can_wait(prepared: Prepared, now: datetime) -> bool:
 
 def _asking(prepared: Prepared) -> retry_budget.Asking:
     known = prepared.claim.submission
-    # A try without a result of any kind died with its pump: no trouble of the provider's, so it spends nothing.
-    went_wrong = prepared.is_resend and prepared.doubt_before and known is not None and known.try_count > 0
     return retry_budget.Asking(
         claim=prepared.claim,
-        repeats=went_wrong and not prepared.has_token,
+        repeats=prepared.is_resend and prepared.doubt_before and not prepared.missed_slot,
         earns=known is None,
         resend_until=known.resend_until if known else None,
     )
@@ -300,6 +310,7 @@ def _commit_first(
 
     Either is counted where its turn is taken: `led`, the leading batch by job.
     """
+    pairs = [(_with_time(prepared, until, now), slot) for prepared, slot in pairs]
     doubtful = _stop_doubtful([prepared for prepared, _slot in pairs], now=now)
     pairs = [pair for pair in pairs if pair[0].claim.job_id not in doubtful]
     if not pairs:
@@ -309,29 +320,52 @@ def _commit_first(
     )
     mine = [pair for pair in pairs if pair[0].claim.job_id in moved]
     fresh = [(prepared, slot) for prepared, slot in mine if prepared.claim.submission is None]
+    _close_aged([prepared.aged for prepared, _slot in fresh if prepared.aged is not None], now=now)
     rows = [
         _new_submission(account, prepared, until, batch_id=led[prepared.claim.job_id], now=now)
         for prepared, _slot in fresh
     ]
     made = bulk.insert_returning(Submission, rows, key="job_id")
     sendings = [
-        _sending(prepared, _open_submission(made[row["job_id"]], row), slot)
+        _sending(prepared, _open_submission(made[row["job_id"]], row), slot, now)
         for (prepared, slot), row in zip(fresh, rows, strict=True)
     ]
-    # Refused on every try so far, so nothing is there: the same key and bytes, and its time starts anew.
+    # Refused on every try so far, so nothing is there: the same key and bytes. Its time goes on: a provider may reckon
+    # the age of a key from its first sight, whatever it answered then.
     refused = [(prepared, known, slot) for prepared, slot in mine if (known := prepared.claim.submission) is not None]
     by_batch: dict[int, list[int]] = defaultdict(list)
     for prepared, known, _slot in refused:
         by_batch[led[prepared.claim.job_id]].append(known.id)
     for batch_id, ids in by_batch.items():
         Submission.objects.filter(pk__in=ids).update(
-            first_sent_at=now, last_sent_at=now, resend_until=until, in_doubt=True, batch_id=batch_id
+            last_sent_at=now, in_doubt=True, try_count=F("try_count") + 1, batch_id=batch_id
         )
     sendings += [
-        _sending(prepared, replace(known, first_sent_at=now, resend_until=until, in_doubt=True), slot)
+        _sending(prepared, replace(known, in_doubt=True, try_count=known.try_count + 1), slot, now)
         for prepared, known, slot in refused
     ]
     return sendings
+
+
+def _with_time(prepared: Prepared, until: datetime | None, now: datetime) -> Prepared:
+    """As it is; or for a key of its own, where more than half of its key's window has passed while it was refused.
+
+    Another key is safe, since nothing exists under the first, and leaves time to repeat it if its answer is lost.
+    """
+    known = prepared.claim.submission
+    if known is None or until is None or _has_time(known.resend_until, until, now):
+        return prepared
+    return replace(prepared, claim=replace(prepared.claim, submission=None), sent_before=False, aged=known.id)
+
+
+def _has_time(resend_until: datetime | None, anew_until: datetime, now: datetime) -> bool:
+    return resend_until is not None and resend_until - now >= (anew_until - now) / 2
+
+
+def _close_aged(ids: Sequence[int], *, now: datetime) -> None:
+    """They were refused on every try, and give way to another submission of their job."""
+    if ids:
+        Submission.objects.filter(pk__in=ids).update(outcome=SubmissionOutcome.REFUSED, closed_at=now)
 
 
 def _stop_doubtful(ready: Sequence[Prepared], *, now: datetime) -> set[int]:
@@ -380,6 +414,7 @@ def _new_submission(
         "request_sha256": prepared.request_sha256,
         "body_inline": None if prepared.body_key else prepared.request.body,
         "body_key": prepared.body_key,
+        "try_count": 1,
         "first_sent_at": now,
         "last_sent_at": now,
         "resend_until": until,
@@ -395,7 +430,7 @@ def _open_submission(pk: int, row: Mapping[str, Any]) -> OpenSubmission:
         route=row["route"],
         request_sha256=row["request_sha256"],
         body_key=row["body_key"],
-        try_count=0,
+        try_count=1,
         in_doubt=True,
         first_sent_at=row["first_sent_at"],
         resend_until=row["resend_until"],
@@ -405,7 +440,7 @@ def _open_submission(pk: int, row: Mapping[str, Any]) -> OpenSubmission:
 
 
 def _commit_again(pairs: Sequence[tuple[Prepared, datetime]], *, now: datetime) -> list[Sending]:
-    """submitting → submitting, where the claim still holds."""
+    """submitting → submitting, where the claim still holds. Its try is counted, unless it was for a missed slot."""
     if not pairs:
         return []
     jobs = Job.objects.filter(pk__in=[prepared.claim.job_id for prepared, _slot in pairs])
@@ -414,13 +449,19 @@ def _commit_again(pairs: Sequence[tuple[Prepared, datetime]], *, now: datetime) 
     for prepared, slot in pairs:
         assert prepared.claim.submission is not None, "a submitting job has an open submission"
         if tokens[prepared.claim.job_id] == prepared.claim.token:
-            sendings.append(Sending(prepared, prepared.claim.submission, slot))
-    Submission.objects.filter(pk__in=[sending.submission.id for sending in sendings]).update(last_sent_at=now)
+            known = prepared.claim.submission
+            counted = replace(known, try_count=known.try_count + (not prepared.missed_slot), last_sent_at=now)
+            claim = replace(prepared.claim, submission=counted)
+            sendings.append(Sending(replace(prepared, claim=claim), counted, slot))
+    new_tries = [sending.submission.id for sending in sendings if not sending.prepared.missed_slot]
+    Submission.objects.filter(pk__in=[sending.submission.id for sending in sendings]).update(
+        last_sent_at=now, try_count=F("try_count") + Case(When(pk__in=new_tries, then=1), default=0)
+    )
     return sendings
 
 
-def _sending(prepared: Prepared, submission: OpenSubmission, slot: datetime) -> Sending:
-    claim = prepared.claim.moved(JobState.SUBMITTING, submission=submission, state_changed_at=submission.first_sent_at)
+def _sending(prepared: Prepared, submission: OpenSubmission, slot: datetime, now: datetime) -> Sending:
+    claim = prepared.claim.moved(JobState.SUBMITTING, submission=submission, state_changed_at=now)
     return Sending(replace(prepared, claim=claim), submission, slot)
 
 

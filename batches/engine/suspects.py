@@ -19,6 +19,7 @@ from batches.providers import errors
 #: An exchange keeps the name of its error only.
 STRANGE = errors.StrangeRefusal.__name__
 REFUSALS = (errors.Unauthorized.__name__, STRANGE)
+LIMITED = errors.RateLimited.__name__
 #: How far back `_others_pass_lately` looks for an acceptance: an old one says nothing of today.
 SUBMISSIONS_LOOKED_AT = 100
 
@@ -28,11 +29,13 @@ class Suspects:
     """Jobs: `refused` before, `cleared` as far as their account goes, and those whose proof is still `under_way`.
 
     The proof is an acceptance of others that were sent after the refusal; of a strange one, also one just before it.
+    `limited`: answered with 429 several times under one key, while others that were sent since were accepted.
     """
 
     refused: frozenset[int] = frozenset()
     cleared: frozenset[int] = frozenset()
     under_way: frozenset[int] = frozenset()
+    limited: frozenset[int] = frozenset()
 
     def step_back(self, job_ids: Collection[int]) -> set[int]:
         """Of these, which all could be sent now, those that let others go first.
@@ -49,19 +52,32 @@ def look(account_id: int, job_ids: Sequence[int], *, now: datetime) -> Suspects:
     """What is known of these jobs, which were sent before. One statement while none was refused, none for no jobs."""
     if not job_ids:
         return Suspects()
-    rows = Exchange.objects.filter(job_id__in=job_ids, kind=ExchangeKind.SUBMIT, error_class__in=REFUSALS)
+    kinds = (*REFUSALS, LIMITED)
+    rows = Exchange.objects.filter(job_id__in=job_ids, kind=ExchangeKind.SUBMIT, error_class__in=kinds)
     refused_at: dict[int, datetime] = {}
     strange: set[int] = set()
-    columns = ("job_id", "at", "duration_ms", "error_class")
-    for job_id, at, duration_ms, error_class in rows.order_by("id").values_list(*columns):
-        if job_id is not None:
+    limited_at: dict[int, list[datetime]] = {}  # under its last key
+    last_key: dict[int, int | None] = {}
+    columns = ("job_id", "submission_id", "at", "duration_ms", "error_class")
+    for job_id, submission_id, at, duration_ms, error_class in rows.order_by("id").values_list(*columns):
+        if job_id is None:
+            continue
+        if last_key.setdefault(job_id, submission_id) != submission_id:
+            last_key[job_id] = submission_id
+            limited_at.pop(job_id, None)
+        if error_class == LIMITED:
+            limited_at.setdefault(job_id, []).append(at + timedelta(milliseconds=duration_ms))
+        else:
             refused_at[job_id] = at + timedelta(milliseconds=duration_ms)
             (strange.add if error_class == STRANGE else strange.discard)(job_id)
-    if not refused_at:
+    most = ENGINE.limited_tries_most
+    limited_since = {job_id: times[-most] for job_id, times in limited_at.items() if len(times) >= most}
+    if not refused_at and not limited_since:
         return Suspects()
     # Sent after the refusal, so that an answer which was only slow proves nothing.
-    since = Submission.objects.filter(account_id=account_id, last_sent_at__gt=min(refused_at.values()))
-    others = since.exclude(job_id__in=refused_at)
+    first_at = min((*refused_at.values(), *limited_since.values()))
+    since = Submission.objects.filter(account_id=account_id, last_sent_at__gt=first_at)
+    others = since.exclude(job_id__in=refused_at.keys() | limited_since.keys())
     accepted = others.filter(accepted_at__isnull=False).order_by("-last_sent_at")
     newest = accepted.values_list("last_sent_at", flat=True).first()
     out = others.filter(
@@ -75,6 +91,7 @@ def look(account_id: int, job_ids: Sequence[int], *, now: datetime) -> Suspects:
         refused=frozenset(refused_at),
         cleared=frozenset(cleared),
         under_way=frozenset(job_id for job_id, at in refused_at.items() if newest_out is not None and newest_out > at),
+        limited=frozenset(job_id for job_id, at in limited_since.items() if newest is not None and newest > at),
     )
 
 

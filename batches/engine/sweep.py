@@ -89,7 +89,7 @@ def _part(what: str, work: Callable[[], int]) -> int:
 
 
 def _match_events(*, now: datetime) -> int:
-    named = wakeups.match_recorded(now=now, most=ROWS_MOST)
+    named = wakeups.settle_left(now=now, most=ROWS_MOST) + wakeups.match_recorded(now=now, most=ROWS_MOST)
     return named + inbox.match_others(now=now, most=EVENTS_READ_MOST)
 
 

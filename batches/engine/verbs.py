@@ -117,7 +117,9 @@ def price_of_many(verb: Verb, renders_most: int) -> str:
 
 
 #: A reason is asked for where something may be billed, or is given up.
-NEEDS_REASON = frozenset({Verb.REGENERATE, Verb.RETRY, Verb.DISMISS, Verb.CANCEL})
+NEEDS_REASON = frozenset(
+    {Verb.DISMISS, Verb.CANCEL, *(verb for verb, price in PRICES.items() if price is not Price.FREE)}
+)
 
 SAVED_SINCE = "It was saved since this was planned."
 NEWER_EXISTS = "A newer version of the document exists; regenerate that one."
@@ -268,11 +270,11 @@ def _regenerate(standing: Standing, _now: datetime, asked: Asked) -> Answer:
             return _refused("It has not been sent yet, and is rendered as it is; give other content to replace it.")
         case JobState.CANCELLED if not asked.has_new_input:
             return _refused("It was cancelled before it was sent; reopen it, or give other content.")
+    confirm = ["It is marked final: it was handed out as it is."] if standing.is_final else []
     if standing.may_bill or standing.state in (JobState.SUBMITTING, JobState.UNKNOWN):
         unfinished = standing.state not in (JobState.SAVED, JobState.EXPIRED)
-        words = f"Version {standing.version_number} may also bill." if unfinished else ""
-        return Answer(Price.ONE, to_confirm=words)
-    return ONE
+        confirm += [f"Version {standing.version_number} may also bill."] if unfinished else []
+    return Answer(Price.ONE, to_confirm=" ".join(confirm)) if confirm else ONE
 
 
 def _reconcile(standing: Standing, _now: datetime, _asked: Asked) -> Answer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -145,14 +146,18 @@ def _record(item: BatchItem, wanted: Wanted, made: Made, order: Order, *, now: d
         by=order.by,
         now=now,
         reason=order.reason,
-        facts={
-            "batch": item.batch.public_id,
-            "from_version": wanted.version.number,
-            "version": made.number,
-            "input_sha256": wanted.sha256,
-            "is_new": made.is_new,
-        },
+        facts={"batch": item.batch.public_id, **facts_of(wanted, made)},
     )
+
+
+def facts_of(wanted: Wanted, made: Made) -> dict[str, Any]:
+    """What the log says of a document that got its next version."""
+    return {
+        "from_version": wanted.version.number,
+        "version": made.number,
+        "input_sha256": wanted.sha256,
+        "is_new": made.is_new,
+    }
 
 
 def _skipped(words: str) -> Result:

@@ -17,7 +17,8 @@ from django.db.models import Exists, Max, OuterRef
 from batches.conf import EngineConf
 from batches.engine import mishaps
 from batches.engine.contention import again_after_deadlock
-from batches.models import Duration, Job, JobState, Submission, WebhookEvent, WebhookOutcome
+from batches.models import Duration, Job, JobState, ProviderAccount, Submission, WebhookEvent, WebhookOutcome
+from batches.providers import capabilities_of
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,8 @@ GAPS_EVERY = timedelta(seconds=1)
 UNMATCHED_FOR = timedelta(minutes=10)
 UNMATCHED_MOST = 500
 UNMATCHED_EVERY = timedelta(seconds=5)
+#: Whoever stores an event settles it at once, or a pump does within seconds.
+LEFT_AFTER = timedelta(minutes=1)
 #: Webhooks are trusted to come when so many of the newest completions, and this share of them, were told of.
 TRUST_LEAST = 20
 TRUST_MOST = 100
@@ -200,6 +203,16 @@ def _oldest_accepted(account_id: int, *, now: datetime) -> list[int]:
     return list(accepted.values_list("pk", flat=True)[:UNNAMED_WAKES_MOST])
 
 
+def settle_left(*, now: datetime, most: int) -> int:
+    """Settle events that nobody did: whoever stored them died before, and no pump has looked so far back."""
+    left = WebhookEvent.objects.filter(outcome=WebhookOutcome.WAITING, received_at__lt=now - LEFT_AFTER).order_by("pk")
+    rows = left.values_list("pk", "account_id", "provider_job_id")[:most]
+    events = [Event(pk, account_id, provider_job_id, False) for pk, account_id, provider_job_id in rows]
+    if events:
+        _settle_each(events, now=now)
+    return len(events)
+
+
 def match_recorded(*, now: datetime, most: int) -> int:
     """Settle events whose job became known after everybody had stopped waiting for it. How many there were."""
     recorded = Submission.objects.filter(account_id=OuterRef("account_id"), provider_job_id=OuterRef("provider_job_id"))
@@ -228,11 +241,15 @@ class Told:
 
 
 def told_lately(account_id: int) -> Told:
+    """Only events that say that a job has ended count, where the vendor's words for that are known."""
     told = WebhookEvent.objects.filter(
         account_id=OuterRef("account_id"),
         provider_job_id=OuterRef("submission__provider_job_id"),
         received_at__lte=OuterRef("at"),
     )
+    kind = ProviderAccount.objects.values_list("kind", flat=True).get(pk=account_id)
+    if types := capabilities_of(kind).finished_events:
+        told = told.filter(type__in=types)
     newest = Duration.objects.filter(account_id=account_id, outcome=JobState.SAVED).order_by("-id")
     seen: Iterable[bool] = newest.annotate(told=Exists(told)).values_list("told", flat=True)[:TRUST_MOST]
     shares = list(seen)

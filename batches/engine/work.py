@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from django.db.models import Q, QuerySet
+from django.db.models import Max, Q, QuerySet
 
 from batches.engine import claims, latewatch, slots, turns
-from batches.models import AccountHealth, Job, JobState, ProviderAccount
+from batches.models import AccountHealth, Job, JobState, ProviderAccount, PumpSlot
 
 #: Due jobs that are worth a further pump.
 JOBS_PER_PUMP = 20
+#: Due work that no pump has moved for so long says that there is no cluster: one rings for it every two seconds.
+STILL_SECONDS = 180.0
+START_A_WORKER = "Start one with `manage.py runcluster`, or everything together with `manage.py runstack`."
 
 
 def pumps_wanted(*, now: datetime) -> int:
@@ -23,6 +26,22 @@ def pumps_wanted(*, now: datetime) -> int:
     if not due:
         return 1 if probes.exists() or latewatch.is_due(now=now) else 0
     return min(free, 1 + due // JOBS_PER_PUMP)
+
+
+def standstill(*, now: datetime) -> str:
+    """Says, with what to do, that due work waits while no pump has moved for minutes; empty where one moves.
+
+    One small query as long as pumps are at work.
+    """
+    since = now - timedelta(seconds=STILL_SECONDS)
+    moved_at = PumpSlot.objects.aggregate(last=Max("heartbeat_at"))["last"]
+    if moved_at is not None and moved_at >= since:
+        return ""
+    first = _due(now).filter(due_at__lte=since).order_by("due_at").values_list("due_at", flat=True).first()
+    if first is None:
+        return ""
+    minutes = int((now - max(first, moved_at or first)).total_seconds() // 60)
+    return f"No worker is running: documents wait, and nothing has moved for {minutes} min. {START_A_WORKER}"
 
 
 def _due(now: datetime) -> QuerySet[Job]:

@@ -66,6 +66,7 @@ SETTINGS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "submit_burst": (_whole, "a whole number"),
     "submit_windows": (_windows, "a list such as [[20, 60], [5, 10]]"),
     "poll_interval_ms": (_whole, "whole milliseconds"),
+    "download_interval_ms": (_whole, "whole milliseconds"),
     "poll_initial_ms": (_whole, "whole milliseconds"),
     "poll_max_ms": (_whole, "whole milliseconds"),
     "max_in_flight": (_whole, "a whole number"),

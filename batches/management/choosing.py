@@ -41,6 +41,14 @@ def batch(public_id: str) -> Batch:
     return found
 
 
+def open_batch(public_id: str) -> Batch:
+    """A batch to which something may be done, as on its page: none of an archived workspace."""
+    found = batch(public_id)
+    if found.workspace.archived_at is not None:
+        raise refusal(f"The workspace {found.workspace.slug} of this batch is archived: nothing of it is changed.")
+    return found
+
+
 def workspace(slug: str | None) -> Workspace:
     """The workspace with this slug; without one the only workspace, or the one called `default`."""
     open_ones = Workspace.objects.filter(archived_at__isnull=True)

@@ -12,9 +12,10 @@ import json
 import secrets
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Max, Min
@@ -30,6 +31,7 @@ from batches.manifests import from_upload
 from batches.models import (
     AccountHealth,
     Artifact,
+    AuditEntry,
     Batch,
     Exchange,
     ExchangeKind,
@@ -68,12 +70,12 @@ class LoadTest:
         self._store = storage.open_store(settings.STORAGE_URL)
         self._mine = Job.objects.filter(version__document__workspace=workspace, account=account)
 
-    def step(self, concurrency: int, seconds: float, probes: Probes) -> rules.Step:
+    def step(self, concurrency: int, seconds: float, probes: Probes, limit: Borrowed) -> rules.Step:
         """Let so many be in flight and measure for so long.
 
         Raises `CommandError` when nothing works on it, `StopAsked` when that was asked.
         """
-        ProviderAccount.objects.filter(pk=self._account.pk).update(max_in_flight=concurrency)
+        limit.set(concurrency)
         self._watch(concurrency, SETTLE_SECONDS)
         if concurrency and not self._moves():
             raise choosing.refusal(
@@ -203,20 +205,64 @@ def refuse_held(account: ProviderAccount) -> None:
         raise choosing.refusal(sentences.held_account(account))
 
 
+class Borrowed:
+    """The account's max_in_flight while a test sets it. Only what the test itself wrote is ever written over."""
+
+    def __init__(self, account: ProviderAccount) -> None:
+        self._account = account
+        self._mine = account.max_in_flight
+
+    def set(self, value: int) -> None:
+        if not self._replace(value):
+            raise choosing.refusal("Somebody changed max_in_flight meanwhile; that stays, and the load test ends.")
+
+    def put_back(self) -> None:
+        self._replace(self._account.max_in_flight)
+
+    def _replace(self, value: int) -> bool:
+        row = ProviderAccount.objects.filter(pk=self._account.pk, max_in_flight=self._mine)
+        self._mine = value
+        return bool(row.update(max_in_flight=value))
+
+
 @contextmanager
-def limits_put_back(account: ProviderAccount) -> Iterator[None]:
-    """Whatever happens in the block, max_in_flight is afterwards what it was; both ends stand in the audit log."""
-    _record(account, "start_load_test")
+def limits_put_back(account: ProviderAccount, steps: Sequence[int]) -> Iterator[Borrowed]:
+    """Whatever happens in the block, max_in_flight is afterwards what it was; both ends stand in the audit log.
+
+    What a kill -9 leaves behind is put back by `repair`, from what the first entry says.
+    """
+    borrowed = Borrowed(account)
+    _record(account, "start_load_test", {"max_in_flight": account.max_in_flight, "steps": list(steps)})
     try:
-        yield
+        yield borrowed
     finally:
-        ProviderAccount.objects.filter(pk=account.pk).update(max_in_flight=account.max_in_flight)
-        _record(account, "end_load_test")
+        borrowed.put_back()
+        _record(account, "end_load_test", {"max_in_flight": account.max_in_flight})
 
 
-def _record(account: ProviderAccount, action: str) -> None:
-    facts = {"max_in_flight": account.max_in_flight}
-    auditing.record(action, f"account {account.slug}", account.workspace, now=timezone.now(), facts=facts)
+def repair(account: ProviderAccount) -> bool:
+    """Put max_in_flight back where a load test of the account was killed before it could; whether there was one.
+
+    A value that is none of its steps is a person's, and stays.
+    """
+    told = AuditEntry.objects.filter(subject=_subject(account), action__in=("start_load_test", "end_load_test"))
+    last = told.order_by("-pk").first()
+    if last is None or last.action != "start_load_test":
+        return False
+    before, steps = last.facts.get("max_in_flight"), last.facts.get("steps", [])
+    left = ProviderAccount.objects.filter(pk=account.pk, max_in_flight__in=steps)
+    is_left = isinstance(before, int) and bool(left.update(max_in_flight=before))
+    _record(account, "end_load_test", {"max_in_flight": before, "repaired": is_left})
+    account.refresh_from_db(fields=["max_in_flight"])
+    return is_left
+
+
+def _subject(account: ProviderAccount) -> str:
+    return f"account {account.slug}"
+
+
+def _record(account: ProviderAccount, action: str, facts: dict[str, Any]) -> None:
+    auditing.record(action, _subject(account), account.workspace, now=timezone.now(), facts=facts)
 
 
 @contextmanager

@@ -28,6 +28,8 @@ def write_batch(out: OutputWrapper, batch: Batch) -> None:
         batch, progress, held_accounts, waits_until=waits_until, cancelled_because=because
     )
     out.write(printable(sentence))
+    if batch.paused_at is not None and progress.state not in wording.ENDED_STATES:
+        out.write(f"Let it go on with: {wording.resume_command(batch.public_id)}")
     for account in held_accounts:
         out.write(f"Account {printable(sentences.held_account(account))}")
     noticed = attention.notices(batch, counts)
@@ -49,7 +51,7 @@ def write_batch(out: OutputWrapper, batch: Batch) -> None:
             str(row["bytes"] or ""),
             (row["output_sha256"] or "")[:12] if row["status"] == JobState.SAVED else row["reason"] or "",
         )
-        for row in results.rows(batch)
+        for row in results.rows(batch, with_ids=True)
     )
     write(out, ("row (from 0)", "id", "version", "state", "pages", "bytes", "sha256 / reason"), rows)
 

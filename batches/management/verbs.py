@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar
@@ -14,17 +14,20 @@ from django.db.models import F
 from django.utils import timezone
 
 from batches import wording
-from batches.engine import applying, standings, verbs
-from batches.engine.orders import Order
+from batches.engine import applying, commanded, standings, verbs
+from batches.engine.commanded import Commanded
+from batches.engine.orders import Order, Result
 from batches.engine.verbs import Answer, Asked
 from batches.management import auditing, choosing, tables
 from batches.management.readiness import DatabaseCommand
-from batches.models import BatchItem, Document, ItemResult, Verb
+from batches.models import FAILED_STATES, BatchItem, Document, ItemResult, JobState, Verb
 
 #: Items of one question: SQLite takes so many values in a statement.
 ITEMS_AT_ONCE = 500
 DOCUMENTS_NAMED = 5
 UNASKED = Answer(None)
+#: As the pages' own filter: everything that failed, in whatever way, is one.
+STATES = tuple(state.value for state in JobState if state is JobState.FAILED or state not in FAILED_STATES)
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Row:
     batch: str
     position: int
     business_id: str
+    state: str
+    cause: str
     version: int
     answer: Answer = UNASKED
     result: str = ""
@@ -53,6 +58,13 @@ class VerbCommand(DatabaseCommand):
         which.add_argument("--batch", metavar="ID", help="All documents of this batch, or those named beside it.")
         which.add_argument(
             "--document", nargs="+", action="extend", metavar="BUSINESS_ID", help="The current versions of these."
+        )
+        which.add_argument(
+            "--state",
+            nargs="+",
+            choices=STATES,
+            metavar="STATE",
+            help=f"Of these only such as stand so now: {', '.join(STATES)}. `failed` is all that need somebody.",
         )
         which.add_argument("--workspace", metavar="SLUG", help="Where the documents are, if there are several.")
         needed = "; needed" if self.verb in verbs.NEEDS_REASON else ""
@@ -91,6 +103,8 @@ class VerbCommand(DatabaseCommand):
     def _applied(self, rows: Sequence[Row], options: dict[str, Any], *, now: datetime) -> list[Row]:
         eligible = [row.item_id for row in rows if row.result == "eligible"]
         results = applying.apply(self.verb, eligible, order=self.order(options, rows), now=now)
+        if options["batch"]:
+            self._keep(rows, results, options, now=now)
         return [
             replace(row, result=str(results[row.item_id].result), words=results[row.item_id].words)
             if row.item_id in results
@@ -98,11 +112,42 @@ class VerbCommand(DatabaseCommand):
             for row in rows
         ]
 
+    def _keep(
+        self, rows: Sequence[Row], results: Mapping[int, Result], options: dict[str, Any], *, now: datetime
+    ) -> None:
+        """Let the batch's page show what was done, beside its own bulk actions: to what had failed, or was eligible."""
+        if not any(result.is_done for result in results.values()):
+            return
+        kept = [row for row in rows if row.item_id in results or row.state in FAILED_STATES]
+        positions = ",".join(str(row.position) for row in kept)
+        commanded.keep(
+            choosing.batch(options["batch"]),
+            self.verb,
+            [
+                Commanded(
+                    row.item_id,
+                    row.version_id,
+                    row.cause if row.state in FAILED_STATES else "",
+                    row.state,
+                    row.answer,
+                    results.get(row.item_id, Result(ItemResult.SKIPPED, row.words)),
+                )
+                for row in kept
+            ],
+            chosen_by={"rows": positions} if options["document"] else {"everything": "1"},
+            by=auditing.by(),
+            reason=options["reason"].strip(),
+            now=now,
+        )
+
     def write(self, report: dict[str, Any]) -> None:
         """Tell a person; a verb whose words of each document matter adds them."""
         count = report["eligible"] if report["dry_run"] else report["done"]
         does = "would be done for" if report["dry_run"] else "is done for"
         self.stdout.write(f"{self.verb.label} {does} {wording.documents(count)}: {report['price']}.")
+        if len(report["states"]) > 1:
+            by_state = (f"{count:,} {JobState(state).label.lower()}" for state, count in report["states"].items())
+            self.stdout.write(f"Of these {'are' if report['dry_run'] else 'were'} {', '.join(by_state)}.")
         for name in ("skipped", "failed"):
             if report[name]:
                 self.stdout.write(f"{name.capitalize()}: {wording.documents(report[name])}.")
@@ -129,7 +174,7 @@ def chosen_items(options: dict[str, Any]) -> list[Row]:
     """The items that the arguments name. Raises a refusal."""
     names = list(dict.fromkeys(options["document"] or ()))
     if options["batch"]:
-        batch = choosing.batch(options["batch"])
+        batch = choosing.open_batch(options["batch"])
         items = BatchItem.objects.filter(batch=batch)
         known = set(items.filter(document__business_id__in=names).values_list("document__business_id", flat=True))
         where = f"batch {batch.public_id}"
@@ -148,7 +193,16 @@ def chosen_items(options: dict[str, Any]) -> list[Row]:
         more = f" and {len(missing) - DOCUMENTS_NAMED:,} more" if len(missing) > DOCUMENTS_NAMED else ""
         raise choosing.refusal(f"{where.capitalize()} has no document {shown}{more}.")
     columns = ("pk", "version__job", "version", "batch__public_id", "position", "document__business_id")
-    return [Row(*values) for values in items.order_by("batch", "position").values_list(*columns, "version__number")]
+    job = ("version__job__state", "version__job__failure_cause")
+    if options["state"]:
+        items = items.filter(version__job__state__in=_job_states(options["state"]))
+    found = items.order_by("batch", "position").values_list(*columns, *job, "version__number")
+    return [Row(*values) for values in found]
+
+
+def _job_states(named: Sequence[str]) -> set[str]:
+    """`failed` is any way of it."""
+    return {*named, *(FAILED_STATES if JobState.FAILED in named else ())}
 
 
 def _report(verb: Verb, rows: Sequence[Row], *, is_dry_run: bool) -> dict[str, Any]:
@@ -157,6 +211,7 @@ def _report(verb: Verb, rows: Sequence[Row], *, is_dry_run: bool) -> dict[str, A
     prices = {row.job_id: row.answer.price for row in rows if row.result in ("eligible", ItemResult.DONE)}
     least = sum(price.renders_least for price in prices.values() if price)
     most = sum(price.renders_most for price in prices.values() if price)
+    states = Counter(row.state for row in rows if row.result in ("eligible", ItemResult.DONE))
     reasons = Counter(row.words for row in rows if row.result in (ItemResult.SKIPPED, ItemResult.FAILED))
     return {
         "verb": verb.value,
@@ -168,6 +223,7 @@ def _report(verb: Verb, rows: Sequence[Row], *, is_dry_run: bool) -> dict[str, A
         "renders_least": least,
         "renders_most": most,
         "price": verbs.bills(least, most),
+        "states": dict(states.most_common()),
         "reasons": [{"words": words, "count": count} for words, count in reasons.most_common()],
         "items": [
             {

@@ -1,6 +1,6 @@
 """Turns an uploaded file into checked rows and a plan. Reads, checks and plans; never stores or sends.
 
-See README.md in this folder for the rules. Imports nothing else of `batches`.
+See README.md in this folder for the rules. Imports nothing else of `batches` but `cells.py`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from batches.manifests import charsets, references, sniffing
+from batches.manifests import charsets, evidence, references, sniffing
 from batches.manifests.limits import Limits
 from batches.manifests.problems import Code, Unfit, megabytes, shown
 from batches.manifests.references import References
@@ -77,6 +77,14 @@ def checked_data(text: str, limits: Limits) -> Content:
     return Content(len(raw), len(raw), digest, digest, "utf-8", None)
 
 
+def check_is_no_placeholder(text: str) -> None:
+    """Raise Unfit for what a list of failed rows shows in place of a document: it would be printed and billed."""
+    if evidence.is_placeholder(text):
+        message = f"is {shown(text.strip())}, which a list of failed rows shows in place of what it does not hold."
+        fix = "Put the document itself there. Only a correction of the failed rows of its own batch may leave it out."
+        raise Unfit(Code.MISSING_FIELD, message, fix)
+
+
 def check_size(size: int, limits: Limits) -> None:
     """Raise Unfit when `size` bytes are more than one document may have."""
     if size > limits.max_document_bytes:
@@ -90,6 +98,7 @@ def _checked(text: str, raw: bytes, charset: str, limits: Limits, kind: str) -> 
     if "\0" in text:
         message = f"holds a NUL character at character {text.index(chr(0)):,}."
         raise Unfit(Code.BAD_TEXT, message, "Remove it; it can be neither stored nor printed.")
+    check_is_no_placeholder(text)
     sent = text.encode()
     check_size(len(sent), limits)
     placeholder = _PLACEHOLDER.search(text)

@@ -12,7 +12,12 @@ from batches.manifests.keys import INLINE_SOURCES, KNOWN, MOST_KEYS
 _MOST_CHARACTERS = 20_000
 _LONGEST_TEXT = 10_000
 _LONGEST_PATH = 1_000
-_STAND_IN = re.compile(r"\((?:document|text), [\d,]+ characters\)|\((?:list|object), too long to keep here\)")
+#: What `of_row` puts in place of a value, however a spreadsheet program or a person may have set it.
+_PLACEHOLDER = re.compile(
+    r"\s*\(\s*(?:(?:document|text)\s*,\s*\d[\d.,'’\s]*characters?|(?:list|object)\s*,\s*too long to keep here)\s*\)\s*",
+    re.IGNORECASE,
+)
+_LONGEST_PLACEHOLDER = 100
 
 
 def of_row(row: dict[str, JsonValue]) -> dict[str, Any]:
@@ -25,9 +30,9 @@ def of_row(row: dict[str, JsonValue]) -> dict[str, Any]:
     return kept
 
 
-def is_stand_in(value: JsonValue) -> bool:
-    """Whether a value says only that another one stood there: such a cell of a list of failed rows is no content."""
-    return isinstance(value, str) and _STAND_IN.fullmatch(value) is not None
+def is_placeholder(value: JsonValue) -> bool:
+    """Whether `value` is what stands in a row's evidence in place of a document or of a very long value."""
+    return isinstance(value, str) and len(value) <= _LONGEST_PLACEHOLDER and _PLACEHOLDER.fullmatch(value) is not None
 
 
 def has_unstorable_text(value: JsonValue) -> bool:
@@ -42,6 +47,8 @@ def has_unstorable_text(value: JsonValue) -> bool:
 
 
 def _kept(key: str, value: JsonValue) -> Any:
+    if is_placeholder(value):
+        return value  # of a row that came back
     if isinstance(value, str) and not isinstance(value, Number):
         is_document = key in INLINE_SOURCES and (key != "html" or "<" in value[:_LONGEST_PATH])
         if is_document or len(value) > _LONGEST_TEXT:

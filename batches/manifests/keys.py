@@ -66,9 +66,14 @@ class Note(Protocol):
 
 
 def checked_names(
-    row: dict[str, JsonValue], error: Note, warning: Note, *, has_default_template: bool = False
+    row: dict[str, JsonValue],
+    error: Note,
+    warning: Note,
+    *,
+    has_default_template: bool = False,
+    needs_source: bool = True,
 ) -> list[str]:
-    """The sources the row gives (not null), after noting unknown keys and a missing source.
+    """The sources the row gives (not null), after noting unknown keys and, if it needs one, a missing source.
 
     A key that looks like a misspelled source is an error; any other unknown one is a warning. In the row of a template
     no key is unknown: it is filled from them.
@@ -93,7 +98,7 @@ def checked_names(
         else:
             fix = "Check its spelling, or leave it: it is kept with the row and changes nothing. Notes belong in meta."
             warning(Code.UNKNOWN_COLUMN, column(key), f"The key {shown(key, 40)} is unknown.", fix)
-    if not given and not blamed:
+    if needs_source and not given and not blamed:
         error(Code.MISSING_FIELD, "html", "The row names no document.", _FIX_SOURCE)
     return given
 

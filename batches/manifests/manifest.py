@@ -59,6 +59,11 @@ class ManifestRow:
     """Byte at which the row starts in what its reader reads."""
     size: int
     _reader: RowReader = field(repr=False, compare=False)
+    keeps_input: bool = False
+    """Only of a correction: its document is the one of the version that failed. `kind`, sizes and digests say nothing
+    then, and it cannot be read from here."""
+    keeps_options: bool = False
+    """Only of a correction: so are its options."""
 
     def read(self) -> bytes:
         """The content exactly as given: the file's bytes, or the row's text as UTF-8.

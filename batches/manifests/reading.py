@@ -37,6 +37,7 @@ def read(
     *,
     choices: Choices = NO_CHOICES,
     templates: Templates | None = None,
+    corrects: bool = False,
     is_as_before: AsBefore | None = None,
     only: int | None = None,
     progress: Callable[[int], None] = _unheard,
@@ -45,10 +46,13 @@ def read(
 
     Returns a Manifest, which is fit to be stored only when `ok`; close it when its rows were read.
     Raises ManifestRefused, and nothing else whatever the bytes, when it cannot be read as a manifest. `progress` is
-    told now and then how many rows were checked; what it raises ends the reading and is passed on. `is_as_before` is
-    asked, with a row's columns, about rows whose document is not in the upload: where it says yes the row is counted
-    and left alone. `only` is the position of the one row that is checked, without the rules between rows: a look at
-    it costs no check of all that stand before.
+    told now and then how many rows were checked; what it raises ends the reading and is passed on. `only` is the
+    position of the one row that is checked, without the rules between rows: a look at it costs no check of all that
+    stand before.
+
+    `corrects`: its rows correct the failed ones of a batch, and may leave out what those have (`row.keeps_input`).
+    Of such, `is_as_before` is asked, with a row's columns, about those that name a file that is not in the upload or
+    miss data of their template: where it says yes the row is counted and left alone.
     """
     limits = limits or Limits()
     templates = templates or NoTemplates()
@@ -60,7 +64,9 @@ def read(
         if content.table is not None:
             known = _known_columns(content.table, choices, templates, findings)
         rows_file = content.text.file if content.text and not known else source.spool(stack)
-        checker = _checker(opened, content, known, rows_file, limits, findings, choices, templates, is_as_before)
+        checker = _checker(
+            opened, content, known, rows_file, limits, findings, choices, templates, corrects, is_as_before
+        )
         if content.table is not None and known is not None:
             rows = _rows_of_table(content.table, known, checker, findings, limits, rows_file, only)
         else:
@@ -103,6 +109,7 @@ def _checker(
     findings: Findings,
     choices: Choices,
     templates: Templates,
+    corrects: bool,
     is_as_before: AsBefore | None,
 ) -> RowChecker:
     return RowChecker(
@@ -114,6 +121,7 @@ def _checker(
         templates=templates,
         choices=choices,
         nest=known.row if known else as_given,
+        corrects=corrects,
         is_as_before=is_as_before,
     )
 
@@ -164,8 +172,8 @@ def _rows_of_table(
     spool: IO[bytes],
     only: int | None,
 ) -> Iterator[ManifestRow | None]:
-    are_corrections = checker.are_corrections
-    for position, span, cells in tables.spooled(table, known, findings, limits, spool, are_corrections=are_corrections):
+    spooled = tables.spooled(table, known, findings, limits, spool, corrects=checker.corrects)
+    for position, span, cells in spooled:
         if only is None or position == only:
             yield checker.check(position, span, dict(cells), ()) if span else None
         if position == only:

@@ -47,12 +47,16 @@ class RowReader:
     choices: Choices = NO_CHOICES
     templates: dict[int, RowTemplate] = field(default_factory=dict)
     """Those that its rows name, by key."""
+    restore: Nest = as_given
+    """Frees the cells of a list of failed rows of their guards, where that was not done before."""
     _kept: dict[int, tuple[int, dict[str, JsonValue]]] = field(default_factory=dict)
     """Size and columns of the rows that were read last, by where they start."""
     _kept_bytes: int = 0
 
     def content(self, row: ManifestRow) -> tuple[bytes, str]:
         """The document as it was given and as it is sent. Raises ManifestRefused (`changed_while_reading`)."""
+        if row.keeps_input:
+            raise ValueError("the document is the one of the version that failed, and is not in the manifest")
         if row.path is not None:
             return self._file(row.path, row.content_sha256)
         try:
@@ -109,6 +113,7 @@ class RowReader:
             raise _changed("The manifest") from error
         if not isinstance(columns, dict):
             raise _changed("The manifest")
+        columns = self.restore(columns)
         self._keep(start, size, columns)
         return columns
 

@@ -68,6 +68,11 @@ class RowDocuments:
         if not isinstance(value, str) or not values.is_text(value):
             report.error(Code.WRONG_TYPE, key, f"{key} has to be text.", "Write it in quotes.")
             return None
+        try:
+            contents.check_is_no_placeholder(value)
+        except Unfit as reason:
+            report.unfit(key, reason, report.named(f"The {key}"))
+            return None
         if key == "url":
             return self._url(value, report)
         if key == "html" and not values.is_markup(value):

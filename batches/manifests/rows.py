@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
-from batches.manifests import damage, evidence, guarding, identifiers, keys, options, values
+from batches.manifests import corrections, damage, evidence, identifiers, keys, options, values
 from batches.manifests.choices import NO_CHOICES, Choices
+from batches.manifests.contents import Content
+from batches.manifests.corrections import Asked
 from batches.manifests.jsonrows import JsonValue, Span, plain
 from batches.manifests.limits import Limits
 from batches.manifests.manifest import ManifestRow, fingerprint_of_digest
 from batches.manifests.problems import Code, Findings, Place, Unfit, shown
 from batches.manifests.rereading import Nest, RowReader, as_given
-from batches.manifests.rowdocuments import RowDocuments
+from batches.manifests.rowdocuments import RowDocument, RowDocuments
 from batches.manifests.rowreport import RowReport
 from batches.manifests.source import Files
 from batches.manifests.templates import NoTemplates, Templates
@@ -27,14 +29,17 @@ AsBefore = Callable[[dict[str, Any]], bool]
 _NOTHING: Mapping[str, Any] = {}
 """Shared by all rows that say nothing."""
 
+#: The document of a correction that leaves it as it was.
+_KEPT = RowDocument("html", Content(0, 0, "", "", "utf-8", None))
+
 
 class RowChecker:
     """Checks rows one after another and remembers what two rows may not share.
 
     `manifest` is where rows are read again, each a JSON object at its span. `nest` makes a row of such an object's
     columns, where it is not one already: a table, in which whoever cut it into rows has looked for damaged cells.
-    `has_characters`: a place is line and character (a JSON list), not the line
-    alone (JSONL).
+    `has_characters`: a place is line and character (a JSON list), not the line alone (JSONL). `corrects`: the rows
+    correct failed ones, and so may leave out what those have (`corrections.py`).
     """
 
     def __init__(
@@ -48,8 +53,10 @@ class RowChecker:
         nest: Nest = as_given,
         templates: Templates | None = None,
         choices: Choices = NO_CHOICES,
+        corrects: bool = False,
         is_as_before: AsBefore | None = None,
     ) -> None:
+        self._corrects = corrects
         self._is_as_before = is_as_before
         self._findings = findings
         self._has_characters = has_characters
@@ -57,7 +64,9 @@ class RowChecker:
         self._is_table = nest is not as_given
         self._choices = choices
         self._documents = RowDocuments(files, limits, templates or NoTemplates(), choices, self._is_table)
-        self._reader = RowReader(files, manifest, limits, nest, choices, self._documents.templates_by_key)
+        self._restore = corrections.restored if corrects and not self._is_table else as_given
+        templates_by_key = self._documents.templates_by_key
+        self._reader = RowReader(files, manifest, limits, nest, choices, templates_by_key, self._restore)
         self._watch = damage.ColumnWatch()
         self._ids: dict[str, tuple[str, int]] = {}
         self._look_alikes: dict[str, tuple[str, int]] = {}
@@ -87,23 +96,32 @@ class RowChecker:
             return None
         if not self._is_table and not self._is_sound(columns, report):
             return None
+        columns = self._restore(columns)
         value = self._nest(columns)
         if self._is_left(columns, value, report):
             return None
+        asked, keeps_document, keeps_options = self._asked(value)
         business_id = self._business_id(value, report)
         for key in dict.fromkeys(repeated_keys):
             message = f"The key {shown(key, 40)} stands twice in the row."
             report.error(Code.DUPLICATE_KEY, keys.column(key), message, "Keep one of them.")
         is_storable = self._is_storable(value, report)
-        has_default_template = bool(self._choices.template)
-        given = keys.checked_names(value, report.error, report.warning, has_default_template=has_default_template)
-        is_fillable = is_storable or keys.TEMPLATE not in given
-        document = self._documents.of_row(value, given, report) if is_fillable else None
-        kept_options, wrong = options.checked(value.get("options"))
+        given = keys.checked_names(
+            asked,
+            report.error,
+            report.warning,
+            has_default_template=bool(self._choices.template) and not keeps_document,
+            needs_source=not keeps_document,
+        )
+        document: RowDocument | None = _KEPT
+        if not keeps_document:
+            is_fillable = is_storable or keys.TEMPLATE not in given
+            document = self._documents.of_row(asked, given, report) if is_fillable else None
+        kept_options, wrong = options.checked(asked.get("options"))
         for column, message, fix in wrong:
             report.error(Code.BAD_OPTION, column, message, fix)
         filename = self._filename(value.get("filename"), report)
-        meta = self._meta(value.get("meta"), report)
+        meta = self._meta(asked.get("meta"), report)
         if report.failed or document is None or business_id is None:
             return None
         content = document.content
@@ -126,25 +144,33 @@ class RowChecker:
             start=span.start,
             size=span.size,
             _reader=self._reader,
+            keeps_input=keeps_document,
+            keeps_options=keeps_options,
         )
 
     @property
-    def are_corrections(self) -> bool:
-        """Whether rows are known that these correct."""
-        return self._is_as_before is not None
+    def corrects(self) -> bool:
+        """Whether the rows correct failed ones."""
+        return self._corrects
+
+    def _asked(self, value: dict[str, JsonValue]) -> Asked:
+        if not self._corrects:
+            return Asked(value)
+        return corrections.without_kept(value, has_default_template=bool(self._choices.template))
 
     def _is_left(self, columns: dict[str, JsonValue], value: dict[str, JsonValue], report: RowReport) -> bool:
-        """Whether the row says nothing that could be checked: what it stands for is not there. Either it is as it was
-        before, or that is an error."""
-        corrects = self._is_as_before
-        stands_in = next((key for key, cell in columns.items() if evidence.is_stand_in(cell)), None)
-        is_incomplete = stands_in is not None or (corrects is not None and self._documents.lacks_file(value))
-        if is_incomplete and corrects is not None and corrects(plain(columns)):
+        """Whether the row says nothing that could be checked: what it stands for is not there, and no version that
+        failed has it in a form to be taken over. Either it is as it was before, or that is an error."""
+        if self._is_table and not self._corrects:
+            return False  # told of each cell by whoever cut the table into rows
+        lost = corrections.lost_datum(value, has_default_template=bool(self._choices.template))
+        lacks_file = self._is_as_before is not None and self._documents.lacks_file(value)
+        if self._is_as_before is not None and (lost or lacks_file) and self._is_as_before(plain(columns)):
             return True
-        if stands_in is None or not (corrects or guarding.is_failed_list(columns)):
+        if lost is None:
             return False
-        message = f"The cell under {shown(stands_in, 40)} only says that a longer text stood there: it is no content."
-        report.error(Code.UNRESOLVED_PLACEHOLDER, keys.column(stands_in), message, _FIX_STAND_IN)
+        message = f"The cell under {shown(lost, 40)} only says that a longer text stood there: it is no content."
+        report.error(Code.UNRESOLVED_PLACEHOLDER, keys.column(lost), message, _FIX_LOST)
         return True
 
     def _is_sound(self, columns: dict[str, JsonValue], report: RowReport) -> bool:
@@ -266,5 +292,5 @@ def _both_ids(one: str, position: int, other: str, other_position: int) -> str:
     return f"The ids {shown(one)} (row {position}) and {shown(other)} (row {other_position})"
 
 
-_FIX_STAND_IN = "Put the text itself there, or leave the row out of the file."
+_FIX_LOST = "Put the text itself there, or leave the row out of the file."
 _FIX_ROW = 'Write each row as {"id": "A-1", "html": "a-1.html"}.'

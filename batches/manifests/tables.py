@@ -14,7 +14,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import IO, Literal
 
-from batches.manifests import cellvalues, columns, delimited, evidence, guarding, keys
+from batches.cells import ROW, is_failed_list, unguarded
+from batches.manifests import cellvalues, columns, corrections, delimited, evidence, keys
 from batches.manifests.archive import Archive
 from batches.manifests.choices import Choices
 from batches.manifests.columns import Columns
@@ -66,20 +67,21 @@ class Table:
 def named(names: tuple[str, ...], cells: list[str]) -> dict[str, str]:
     """A row's cells by column, as they are kept: of those that a list of failed rows added only the row's place."""
     pairs = zip(names, cells, strict=False)
-    return {name: cell for name, cell in pairs if name and (name == guarding.ROW or not name.startswith(keys.REMARK))}
+    return {name: cell for name, cell in pairs if name and (name == ROW or not name.startswith(keys.REMARK))}
 
 
 def _freed(table: Table) -> Table:
     """A list of failed rows with its cells as they were before we guarded them."""
-    if not guarding.is_failed_list(table.names):
+    if not is_failed_list(table.names):
         return table
-    names = columns.cleaned(guarding.freed(name) for name in table.names)
-    return replace(table, names=names, rows=_freed_rows(table.rows))
+    names = columns.cleaned(unguarded(name) for name in table.names)
+    return replace(table, names=names, rows=_freed_rows(table.rows, names))
 
 
-def _freed_rows(rows: Iterator[TableRow]) -> Iterator[TableRow]:
+def _freed_rows(rows: Iterator[TableRow], names: tuple[str, ...]) -> Iterator[TableRow]:
     for row in rows:
-        row.cells = [guarding.freed(cell) for cell in row.cells]
+        freed = [corrections.restored_cell(name, cell) for name, cell in zip(names, row.cells, strict=False)]
+        row.cells = freed + row.cells[len(names) :]
         yield row
 
 
@@ -116,7 +118,7 @@ def spooled(
     limits: Limits,
     spool: IO[bytes],
     *,
-    are_corrections: bool = False,
+    corrects: bool = False,
 ) -> Iterator[tuple[int, Span | None, dict[str, str]]]:
     """Each row with its position, its span in `spool` and its cells by column, after noting what is wrong with it.
 
@@ -125,7 +127,7 @@ def spooled(
     The span is None where the row cannot be used at all. Raises ManifestRefused where there are too many.
     """
     table.judge(known)
-    watch = _Watch(known, findings, are_corrections=are_corrections)
+    watch = _Watch(known, findings, corrects=corrects)
     position, end = -1, 0
     for position, row in enumerate(table.rows):
         if position >= limits.max_rows:
@@ -220,8 +222,8 @@ def _without_header(rows: Iterator[TableRow], names: tuple[str, ...]) -> Iterato
 class _Watch:
     """What a spreadsheet program has done to the cells of mapped columns."""
 
-    def __init__(self, known: Columns, findings: Findings, *, are_corrections: bool) -> None:
-        self._are_corrections = are_corrections
+    def __init__(self, known: Columns, findings: Findings, *, corrects: bool) -> None:
+        self._corrects = corrects
         self._findings = findings
         self._mapped = [(index, name) for index, name in enumerate(known.names) if known.mapping.get(name)]
         self._ids = known.id_index
@@ -237,7 +239,7 @@ class _Watch:
                 continue
             self._empty.pop(index, None)
             fault = row.faults.get(index) or (_error_word(cell) if cell[0] == "#" else None)
-            if fault is None and cell[0] == "(" and not self._are_corrections and evidence.is_stand_in(cell.strip()):
+            if fault is None and not self._corrects and self._tells_of_more(name, cell):
                 fault = _NOT_KEPT
             if fault is not None:
                 place = Place(position, row.line, None, None, f"Column {shown(name, 40)}: {fault.message}", fault.fix)
@@ -250,6 +252,10 @@ class _Watch:
                 place = Place(position, row.line, None, None, message, fix)
                 self._findings.row_warning(Code.SPREADSHEET_DAMAGE, keys.column(name), place)
         return True
+
+    def _tells_of_more(self, name: str, cell: str) -> bool:
+        """Whether a longer value stood there. Of documents that is told where they are read."""
+        return self._known.mapping[name] not in keys.SOURCES and evidence.is_placeholder(cell)
 
     def note_nul(self, position: int, line: int, cells: dict[str, str]) -> None:
         """A column that becomes nothing is kept as well, and no database keeps a NUL."""

@@ -74,6 +74,7 @@ LIMITS: Mapping[str, tuple[int, int]] = {
     "submit_interval_ms": (0, MILLISECONDS_MOST),
     "submit_burst": (1, BURST_MOST),
     "poll_interval_ms": (0, MILLISECONDS_MOST),
+    "download_interval_ms": (0, MILLISECONDS_MOST),
     "max_in_flight": (1, IN_FLIGHT_MOST),
     "poll_initial_ms": (POLL_INITIAL_MS_LEAST, MILLISECONDS_MOST),
     "poll_max_ms": (POLL_MAX_MS_LEAST, MILLISECONDS_MOST),
@@ -219,6 +220,11 @@ class ProviderAccount(models.Model):
         validators=within("poll_interval_ms"),
         help_text="Least time between two status reads, in milliseconds.",
     )
+    download_interval_ms = models.PositiveIntegerField(
+        default=0,
+        validators=within("download_interval_ms"),
+        help_text="Least time between two downloads, in milliseconds; 0: as fast as they come.",
+    )
     max_in_flight = models.PositiveIntegerField(
         default=20, validators=within("max_in_flight"), help_text="Most jobs at the provider at the same time."
     )
@@ -298,6 +304,7 @@ class Lane(models.TextChoices):
 
     SUBMIT = "submit", "Submissions"
     POLL = "poll", "Status reads"
+    DOWNLOAD = "download", "Downloads"
 
 
 class PacingLane(models.Model):

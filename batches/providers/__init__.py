@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from batches.providers.base import Provider, ProviderConfig
+from batches.providers.base import Capabilities, Provider, ProviderConfig
 from batches.providers.relaypdf import RelayPDF
 
 #: One line per vendor; the names are those of `ProviderAccount.kind`.
-PROVIDERS: dict[str, Callable[[ProviderConfig], Provider]] = {
+PROVIDERS: dict[str, type[Provider]] = {
     RelayPDF.kind: RelayPDF,
 }
 
 
+def capabilities_of(kind: str) -> Capabilities:
+    """What the vendor of an account of `kind` can do, without its settings. Raises `ValueError` as `make_provider`."""
+    return _adapter(kind).capabilities
+
+
 def make_provider(kind: str, config: ProviderConfig) -> Provider:
     """The adapter for an account of `kind`. Raises `ValueError` for a kind that no adapter serves."""
+    make: Callable[[ProviderConfig], Provider] = _adapter(kind)
+    return make(config)
+
+
+def _adapter(kind: str) -> type[Provider]:
     try:
-        make = PROVIDERS[kind]
+        return PROVIDERS[kind]
     except KeyError:
         raise ValueError(f"No provider is called {kind!r}; there are: {', '.join(sorted(PROVIDERS))}.") from None
-    return make(config)

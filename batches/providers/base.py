@@ -39,6 +39,7 @@ class Capabilities:
     data_region: str | None = None
     resend_is_harmless: bool = False
     unbilled_failure_codes: frozenset[str] = frozenset()
+    finished_events: frozenset[str] = frozenset()
     topup_events: frozenset[str] = frozenset()
     no_credit_events: frozenset[str] = frozenset()
 
@@ -170,6 +171,23 @@ class LookedUp:
 
 
 @dataclass(frozen=True)
+class Receipt:
+    """One thing that was billed. `job_ids` are the values that may be its job's id, the likeliest first; no other field
+    of a receipt is relied on. `at` is None where the vendor does not say when."""
+
+    job_ids: tuple[str, ...]
+    at: datetime | None
+
+
+@dataclass(frozen=True)
+class Receipts:
+    """The newest receipts of an account, in no order and as many as the vendor shows."""
+
+    entries: tuple[Receipt, ...]
+    exchange: ExchangeFacts
+
+
+@dataclass(frozen=True)
 class Downloaded:
     """A body that was written to the caller's sink whole. `declared_sizes` are what headers and the job promised."""
 
@@ -279,6 +297,10 @@ class Provider(Protocol):
 
         Only where `Capabilities.look_up` is set does it make an exchange.
         """
+        ...
+
+    def list_receipts(self, *, now: datetime) -> Receipts | None:
+        """What was billed lately. None, with no exchange, where `Capabilities.receipts` is not set."""
         ...
 
     def download(self, ref: ResultRef, sink: BinaryIO, *, max_bytes: int, now: datetime) -> Downloaded:

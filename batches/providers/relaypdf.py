@@ -31,6 +31,7 @@ from batches.providers.base import (
     PreparedRequest,
     ProviderConfig,
     ProviderEvent,
+    Receipts,
     Registered,
     ResultRef,
 )
@@ -74,6 +75,7 @@ CAPABILITIES = Capabilities(
     data_region=None,  # A11: UNKNOWN
     # A9: failed operations are never billed (CONFIRMED M, N); these are the two codes of a failed render.
     unbilled_failure_codes=frozenset({"render_failed", "processing_failed"}),
+    finished_events=frozenset({"job.completed", "job.failed"}),  # A8: CONFIRMED N
     topup_events=frozenset({"wallet.topup", "wallet.auto_reload"}),  # A8: CONFIRMED N
     no_credit_events=frozenset({"wallet.payment_required", "wallet.auto_reload_failed"}),  # A8: CONFIRMED N
 )
@@ -233,6 +235,16 @@ class RelayPDF:
 
     def find_submission(self, idempotency_key: str, *, first_sent_at: datetime, now: datetime) -> LookedUp | None:
         return None  # A4: no list and no find by key was found, so nothing can be told
+
+    def list_receipts(self, *, now: datetime) -> Receipts | None:
+        """`GET /v1/billing/usage`: the latest receipts (A10: CONFIRMED P, M), in a shape that is UNKNOWN."""
+        with self.client.open(self._call("account", "GET", "/v1/billing/usage"), now=now) as answer:
+            if not 200 <= answer.status < 300:
+                raise self._read_refused(answer, now)
+            found = answers.receipts_in(answers.json_value(answer.read(JSON_BYTES)))
+            if found is None:
+                raise answer.error(ContractBroken, "RelayPDF answered with something that is no list of receipts.")
+            return Receipts(found, answer.facts())
 
     def verify_webhook(
         self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str], *, now: datetime

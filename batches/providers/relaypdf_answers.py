@@ -13,7 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from batches.providers import redaction
-from batches.providers.base import Endpoint, JobPhase, ResultRef
+from batches.providers.base import Endpoint, JobPhase, Receipt, ResultRef
 from batches.providers.errors import (
     ContractBroken,
     InsufficientCredit,
@@ -33,6 +33,8 @@ MAX_ID_LENGTH = 200
 MAX_BALANCE = Decimal(10) ** 14
 #: Longer is no address that a web server takes, and would be written again with each read: the id finds the file.
 MAX_URL_LENGTH = 4096
+#: More are not looked at in one answer.
+RECEIPTS_MOST = 5000
 
 #: A4: only these two words are final in every client (CONFIRMED P, N, J, H). The aliases of part D1 stay off.
 FINAL_STATUSES = {"completed": JobPhase.SUCCEEDED, "failed": JobPhase.FAILED}
@@ -185,6 +187,30 @@ def endpoint_in(value: Any, *, url: str = "") -> Endpoint | None:
         url=redaction.cleaned(address, limit=300) if isinstance(address, str) else url,
         secret=secret.strip() if usable and isinstance(secret, str) else "",
     )
+
+
+def receipts_in(value: Any) -> tuple[Receipt, ...] | None:
+    """The receipts of `GET /v1/billing/usage` (A10: shape UNKNOWN): a list of objects, bare or under any name.
+
+    Which value is the job's id is not known either, so all that may be one are kept. None where there is no list.
+    """
+    listed = [value] if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
+    found = next((each for each in listed if isinstance(each, list)), None)
+    if found is None:
+        return None
+    return tuple(filter(None, map(_receipt, found[:RECEIPTS_MOST])))
+
+
+def _receipt(value: Any) -> Receipt | None:
+    if not isinstance(value, dict):
+        return None
+    job = value.get("job")
+    named = [*(value.get(name) for name in ("jobId", "job_id")), job, value.get("resourceId"), value.get("reference")]
+    inner = job.get("id") if isinstance(job, dict) else None
+    ids = [job_id_in(each) for each in (*named, inner, value.get("id"))]
+    at = either(value, "createdAt", "created_at", "chargedAt", "timestamp", "at", "date")
+    kept = tuple(dict.fromkeys(each for each in ids if each))
+    return Receipt(kept, _moment(at)) if kept else None
 
 
 def endpoints_in(value: Any) -> tuple[Endpoint, ...] | None:

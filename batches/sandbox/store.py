@@ -72,6 +72,12 @@ CREATE TABLE IF NOT EXISTS keys (
     refusal TEXT,
     PRIMARY KEY (account, key)
 );
+CREATE TABLE IF NOT EXISTS sights (
+    account TEXT NOT NULL,
+    key TEXT NOT NULL,
+    at REAL NOT NULL,
+    PRIMARY KEY (account, key)
+);
 CREATE TABLE IF NOT EXISTS files (
     id TEXT PRIMARY KEY,
     account TEXT NOT NULL,

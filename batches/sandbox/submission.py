@@ -51,6 +51,7 @@ def submit(sandbox: Sandbox, account: str, request: Request) -> Answer:
     body_sha256 = hashlib.sha256(request.body).hexdigest()
     number = arrivals.begin(sandbox.store, request.arrival, account=account, key=key, body_sha256=body_sha256)
     caller = _Caller(account, key, None, body_sha256, number)
+    _see(sandbox, caller)
     struck: list[Rule] = []
     try:
         sandbox.require_slot(account)
@@ -132,16 +133,41 @@ def _decide(sandbox: Sandbox, caller: _Caller, submission: Submission, body: byt
             if caller.key is not None:
                 slow = any(rule.action == "slow_after_acceptance" for rule in struck)
                 answering = slow or submission.mode != "async"
+                first_at = _first_at(sandbox, tx, caller, now=now)
                 tx.execute(
                     "INSERT OR REPLACE INTO keys (account, key, digest, job_id, first_at, answering)"
                     " VALUES (?, ?, ?, ?, ?, ?)",
-                    (caller.account, caller.key, digest, job["id"], now, answering),
+                    (caller.account, caller.key, digest, job["id"], first_at, answering),
                 )
         assert job is not None
         outcome = "accepted" if verdict is Verdict.NEW else "replay"
         status = 202 if submission.mode == "async" else None
         arrivals.decided(tx, caller.arrival, outcome, status=status, job_id=job["id"])
     return _Decision(verdict, job)
+
+
+def _first_at(sandbox: Sandbox, tx: Transaction, caller: _Caller, *, now: float) -> float:
+    """Since when the key's retention runs: now, or since its first request, however that was answered."""
+    switches = sandbox.switches.idempotency
+    if switches.age_from == "acceptance":
+        return now
+    row = tx.execute("SELECT at FROM sights WHERE account = ? AND key = ?", (caller.account, caller.key)).fetchone()
+    return float(row["at"]) if row else now
+
+
+def _see(sandbox: Sandbox, caller: _Caller) -> None:
+    """Remember when the key was seen first; past its retention it is new again."""
+    switches, now = sandbox.switches.idempotency, sandbox.clock.now()
+    if caller.key is None or switches.age_from == "acceptance":
+        return
+    with sandbox.store.write() as tx:
+        tx.execute(
+            "DELETE FROM sights WHERE account = ? AND key = ? AND at <= ?",
+            (caller.account, caller.key, now - switches.retention_seconds),
+        )
+        tx.execute(
+            "INSERT OR IGNORE INTO sights (account, key, at) VALUES (?, ?, ?)", (caller.account, caller.key, now)
+        )
 
 
 def _remembered(tx: Transaction, caller: _Caller, *, now: float) -> tuple[KeyRecord | None, Row | None]:

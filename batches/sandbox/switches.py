@@ -39,6 +39,7 @@ class AccountSwitches:
 @dataclass(frozen=True)
 class IdempotencySwitches:
     retention_seconds: float = 86_400.0
+    age_from: Literal["acceptance", "first_sight"] = "acceptance"
     replay: Literal["same_id", "completed_body"] = "same_id"
     conflict_status: int = 409
     conflict_code: str = "idempotency_conflict"

@@ -6,6 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from django.conf import settings
+
 from batches.storage.base import ArtifactStore, ObjectFacts, StoredObject
 from batches.storage.disk import DiskStore
 from batches.storage.errors import ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable
@@ -66,5 +68,6 @@ def open_store(url: str) -> ArtifactStore:
             prefix=parts.path.strip("/"),
             endpoint_url=query.get("endpoint_url"),
             region=query.get("region"),
+            staging=Path(settings.STAGING_DIR),
         )
     raise ValueError("a store's address starts with file:/// or s3://")

@@ -35,6 +35,8 @@ from batches.storage.keys import checked_key
 MULTIPART_BYTES = 64 * 1024 * 1024
 #: An object that is read is kept in memory up to this size, else in a temporary file.
 MEMORY_BYTES = 8 * 1024 * 1024
+#: How staging files begin: the sweep removes nothing else.
+STAGED = "relaypdf-"
 BUCKET_MISSING = "The bucket does not exist. Check STORAGE_URL."
 
 
@@ -47,11 +49,15 @@ class _Objects(S3Storage):  # type: ignore[misc]  # django-storages has no types
 class S3Store:
     """See `base.ArtifactStore`."""
 
-    def __init__(self, *, bucket: str, prefix: str, endpoint_url: str | None, region: str | None) -> None:
+    def __init__(
+        self, *, bucket: str, prefix: str, endpoint_url: str | None, region: str | None, staging: Path
+    ) -> None:
         self.bucket = bucket
         self.prefix = prefix
         self._endpoint_url = endpoint_url
         self._region = region
+        #: Of this host alone: where a PDF lies until it is verified and put.
+        self._staging = staging
         #: By process id: connections may not be carried over a fork, and a lock might stay locked in the child.
         self._storages: dict[int, _Objects] = {}
 
@@ -150,10 +156,10 @@ class S3Store:
                         yield ObjectFacts(key, int(entry["Size"]), entry["LastModified"])
 
     def sweep_temporaries(self, older_than: timedelta, now: datetime) -> int:
-        """Aborts multipart uploads that were begun and never finished; S3 has no other leftovers."""
+        """Aborts multipart uploads that were begun and never finished, and removes this host's old staging files."""
+        swept = self._sweep_staging(oldest=(now - older_than).timestamp())
         client = self._client()
         start = f"{self.prefix}/" if self.prefix else ""
-        aborted = 0
         with _store_words("(unfinished uploads)"):
             for page in client.get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket, Prefix=start):
                 for upload in page.get("Uploads", ()):
@@ -161,16 +167,30 @@ class S3Store:
                         client.abort_multipart_upload(
                             Bucket=self.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
                         )
-                        aborted += 1
-        return aborted
+                        swept += 1
+        return swept
+
+    def _sweep_staging(self, *, oldest: float) -> int:
+        """What a killed process was downloading, up to the size of the largest PDF each."""
+        removed = 0
+        with _staging_words(self._staging), contextlib.suppress(FileNotFoundError):
+            for path in self._staging.glob(f"{STAGED}*"):
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_mtime < oldest:
+                        path.unlink()
+                        removed += 1
+        return removed
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        handle, name = tempfile.mkstemp(prefix="relaypdf-")
-        os.close(handle)
+        with _staging_words(self._staging):
+            # Not the system's: there the name of a folder that is full is looked for in vain, and nobody sweeps it.
+            self._staging.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(prefix=STAGED, dir=self._staging)
+            os.close(handle)
         path = Path(name)
         try:
-            with full_disk_words(path.parent):
+            with full_disk_words(self._staging):
                 yield path
         finally:
             path.unlink(missing_ok=True)
@@ -256,6 +276,17 @@ def _store_words(key: str) -> Iterator[None]:
         raise _error_for(error, key) from error
     except (BotoCoreError, Boto3Error, OSError) as error:
         raise _error_of_the_way(error) from error
+
+
+@contextmanager
+def _staging_words(folder: Path) -> Iterator[None]:
+    """Turns the system's errors about the staging folder into the store's: documents wait until there is room."""
+    try:
+        with full_disk_words(folder):
+            yield
+    except OSError as error:
+        said = error.strerror or type(error).__name__
+        raise StoreUnavailable(f"The folder {folder}, where downloads lie first, cannot be used: {said}.") from error
 
 
 def _error_of_the_way(error: Exception) -> StoreError:

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_safe
 
 from batches import attention, audits, cursors, failures, listings, rights, selectors, sentences, uploads, wording
 from batches.actions import Chosen
-from batches.engine import spending
+from batches.engine import spending, work
 from batches.models import Batch, Verb
 from batches.views import bulk_actions, causes, problems, rows
 from batches.views.access import SignedInRequest, batch_or_404, typed
@@ -80,6 +80,7 @@ def batch_list(request: SignedInRequest) -> HttpResponse:
         "older": _with(path, view=view, q=q, after=page.after) if page.after else "",
         "is_filtered": bool(q or view),
         "held_accounts": attention.held_accounts_of(request.user),
+        "standstill": work.standstill(now=timezone.now()),
         "alerts": attention.open_alerts(request.user),
         "running_actions": attention.running_actions(request.user),
         "all_alerts_url": _all_alerts(request.user),
@@ -204,6 +205,9 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
     found = failures.Causes()
     if progress.needs_attention:
         found = failures.causes(batch, total=counts.total, shows_all=bool(all_causes))
+    is_live = progress.state not in wording.ENDED_STATES
+    standstill = work.standstill(now=timezone.now()) if is_live else ""
+    account_alerts = attention.account_alerts(batch) if is_live else []
     waits_until = selectors.waits_until(batch, progress, now=timezone.now())
     sentence = sentences.status_sentence(
         batch, progress, held, waits_until=waits_until, cancelled_because=selectors.cancel_reason(batch)
@@ -230,6 +234,8 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         "cause_cards": causes.cards(found, held_rights) if found.shown else [],
         **_permissions(request, batch, progress, held_rights),
         "held_accounts": held,
+        "standstill": standstill,
+        "account_alerts": account_alerts,
         "noticed": notices,
         "sample": sample,
         "cap_words": cap_words,
@@ -242,7 +248,7 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         "group": group,
         "cause": cause,
         "q": q,
-        "is_live": progress.state not in wording.ENDED_STATES,
+        "is_live": is_live,
         # A batch of 100,000 takes about 0.2 s to count, so large ones are asked less often.
         "poll_seconds": 2 if counts.total <= 5000 else 5,
         "summary_revision": listings.digest(progress, sentence, cap_words),
@@ -250,7 +256,11 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
             sample and (sample.sentence, [row.revision for row in sample.rows]), batch.waits_for_release
         ),
         "notices_revision": listings.digest(
-            found, notices, [(account.pk, account.hold_reason, account.hold_words) for account in held]
+            found,
+            notices,
+            [(account.pk, account.hold_reason, account.hold_words) for account in held],
+            standstill,
+            [alert.words for alert in account_alerts],
         ),
     }
 

@@ -96,6 +96,7 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
         "ways_out": [each for each in may if each.verb in verbs.WAYS_OUT] if job.failure_class else [],
         # Actions are about the current version; what may be at the provider of an older one is known there too.
         "may_reconcile": not is_current and _is_uncertain(history),
+        "dismissed": [item for item in history.items if item.dismissed_at is not None],
         "rights": rights.rights(request.user, document.workspace),
         "final_badge": wording.FINAL_BADGE,
         "stale_badge": wording.STALE_BADGE,
@@ -113,6 +114,7 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
             job.account.health,
             job.account.hold_words,
             history.waits,
+            [item.dismissed_at for item in history.items],
         ),
     }
 

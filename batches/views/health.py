@@ -8,10 +8,12 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from batches import storage
+from batches.engine import work
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +28,20 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """200 when the database answers, is migrated, and the store is there; else 503 with what is not."""
+    """200 when the database answers, is migrated, and the store is there; else 503 with what is not.
+
+    `worker` says beside it whether due work waits for one.
+    """
     checks = {"database": _database(), "store": _store()}
     reasons = {name: words for name, words in checks.items() if words}
+    # Told, and no reason: this process can do its work, and takes uploads and webhooks, while nobody works on them.
+    worker = "" if reasons else work.standstill(now=timezone.now())
+    if worker:
+        log.warning("no worker: %s", worker)
     if reasons:
         log.warning("not ready: %s", "; ".join(f"{name}: {words}" for name, words in reasons.items()))
     answer = {"status": "not ready" if reasons else "ready"} | {name: words or "ok" for name, words in checks.items()}
+    answer |= {"worker": "not looked at" if reasons else worker or "ok"}
     return JsonResponse(answer, status=503 if reasons else 200)
 
 

@@ -20,9 +20,9 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from batches import storage
-from batches.engine import drafts
+from batches.engine import completing, drafts
 from batches.engine.templates import of as templates_of
-from batches.manifests import Manifest, ManifestRefused, read
+from batches.manifests import Manifest, ManifestRefused, ManifestRow, read
 from batches.manifests.choices import Choices
 from batches.models import Draft, DraftState
 from batches.storage import ObjectMissing, StoreError
@@ -49,7 +49,7 @@ def draft_row(request: SignedInRequest, public_id: str, number: int) -> HttpResp
     try:
         with _row_of(draft, number) as manifest:
             if "frame" in request.GET:
-                return _frame(manifest)
+                return _frame(draft, manifest)
             return render(request, "batches/draft_row.html", _context(draft, manifest, number))
     except ManifestRefused as refused:
         raise Http404(NO_ROW) from refused
@@ -65,7 +65,9 @@ def _row_of(draft: Draft, number: int) -> Iterator[Manifest]:
     choices = Choices.from_dict(draft.choices)
     with store.open(draft.upload_key) as stream:
         source = drafts.source(draft, stream)
-        with read(source, choices=choices, templates=templates_of(draft.workspace), only=number) as manifest:
+        known = templates_of(draft.workspace)
+        corrects = draft.target_id is not None
+        with read(source, choices=choices, templates=known, corrects=corrects, only=number) as manifest:
             yield manifest
 
 
@@ -104,14 +106,14 @@ def _shown(value: Any) -> str:
     return text if len(text) <= CELL_MOST else f"{text[:CELL_MOST]}…"
 
 
-def _frame(manifest: Manifest) -> HttpResponse:
+def _frame(draft: Draft, manifest: Manifest) -> HttpResponse:
     """The document as the provider would get it. What a provider makes of Markdown, an address or a template of its
     own is not known here: that is shown as text."""
     if not manifest.rows:
         raise Http404("This row has no document that could be shown.")
     row = manifest.rows[0]
-    text = row.text()
-    if row.kind != "html":
+    kind, text = _document(draft, row)
+    if kind != "html":
         text = f'<!doctype html><meta charset="utf-8"><pre style="white-space:pre-wrap">{html.escape(text)}</pre>'
     response = HttpResponse(text.encode(), content_type="text/html; charset=utf-8")
     response["Content-Security-Policy"] = POLICY
@@ -119,3 +121,13 @@ def _frame(manifest: Manifest) -> HttpResponse:
     response["Referrer-Policy"] = "no-referrer"
     response["Cache-Control"] = "private, no-store"
     return response
+
+
+def _document(draft: Draft, row: ManifestRow) -> tuple[str, str]:
+    """Kind and text of the row's document; a corrected row may leave the one of the version that failed."""
+    if not row.keeps_input or draft.target is None:
+        return row.kind, row.text()
+    kept = completing.kept_document(draft.target, row, storage.open_store(settings.STORAGE_URL))
+    if kept is None:
+        raise Http404("The batch has no row with this id.")
+    return kept

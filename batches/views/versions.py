@@ -76,6 +76,8 @@ def _regenerate(request: SignedInRequest, public_id: str) -> HttpResponse:
         return store_away(request)
     items = _movable(document, version)
     if request.method != "POST":
+        if version.input_bytes <= EDITABLE_BYTES:  # the page shows it
+            record(request, "view_input", f"document {document.public_id} v{version.number}", document.workspace)
         return _page(request, document, version, items, text, _fresh(version, items, text))
     form = _given(request)
     if form.version != str(version.number):
@@ -134,7 +136,7 @@ def _fresh(version: DocumentVersion, items: list[BatchItem], text: str) -> Form:
     source = refilling.source_of(version)
     return Form(
         text=_readable(version, text) if version.input_bytes <= EDITABLE_BYTES else "",
-        options=json.dumps(version.options, ensure_ascii=False, indent=2),
+        options=_options_shown(version),
         filename=version.filename,
         items=frozenset(item.pk for item in items[:1]),
         version=str(version.number),
@@ -169,6 +171,11 @@ def _new_input(
 ) -> NewInput | None:
     """The content that was asked for, checked as a manifest's row is; None for the same again, or with errors."""
     if form.source == SAME:
+        if _is_changed(request, version, text, form):
+            form.errors.append(
+                "You chose a file or changed the content, its options or its name, but also “The same content and "
+                "options again”. Choose which of them is meant: nothing was made."
+            )
         return None
     if form.source == DATA:
         source = refilling.source_of(version)
@@ -200,6 +207,33 @@ def _new_input(
     if found.row is None or found.errors:
         return None
     return NewInput(found.row.kind, found.text, found.row.filename, found.row.options)
+
+
+def _is_changed(request: SignedInRequest, version: DocumentVersion, text: str, form: Form) -> bool:
+    """Whether the form holds something that rendering the same again would drop without a word."""
+    if request.FILES.get("file"):
+        return True
+    if "text" in request.POST and version.input_bytes <= EDITABLE_BYTES and _is_retyped(version, text, form):
+        return True
+    source = refilling.source_of(version) if "data" in request.POST else None
+    if source is not None and (_as_typed(form.data, source.data), form.template) != _filled_with(source):
+        return True
+    if "options" in request.POST and form.options.split() != _options_shown(version).split():
+        return True
+    return "filename" in request.POST and form.filename != version.filename
+
+
+def _is_retyped(version: DocumentVersion, text: str, form: Form) -> bool:
+    shown = _readable(version, text)
+    return _as_typed(form.text, shown) != shown
+
+
+def _filled_with(source: refilling.Source) -> tuple[str, str]:
+    return source.data, str(source.made_with.number)
+
+
+def _options_shown(version: DocumentVersion) -> str:
+    return json.dumps(version.options, ensure_ascii=False, indent=2)
 
 
 def _as_typed(typed: str, before: str) -> str:

@@ -91,6 +91,8 @@ def test_account_sets_limits(sandbox: ProviderAccount) -> None:
         "key_retention_seconds=300000000000",
         "submit_interval_ms=86400001",
         "poll_interval_ms=9223372036854775807",
+        "download_interval_ms=-1",
+        "download_interval_ms=86400001",
         "poll_max_ms=9223372036854775807",
         "max_in_flight=100001",
         "submit_burst=99999999999",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from batches.engine import audit, running
-from batches.models import Artifact, AuditEntry, Batch, JobState, ProviderAccount
+from batches.models import Artifact, AuditEntry, Batch, JobState, ProviderAccount, Workspace
 from batches.wording import resume_command
 from tests.commands.shell import run
 from tests.factories import NOW, make_accepted_job, make_job, make_saved_job, make_submission
@@ -26,6 +26,17 @@ def test_batch_shows_counters_and_every_row(batch: Batch) -> None:
     assert "Partly complete: 2 documents: 1 saved, 1 failed" in out
     assert "The page would not render." in out
     assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("change", ["--pause", "--resume", "--cancel"])
+def test_a_batch_of_an_archived_workspace_is_shown_and_not_changed(change: str, batch: Batch) -> None:
+    make_job(batch=batch)
+    Workspace.objects.update(archived_at=NOW)
+    assert run("batch", batch.public_id)[0] == 0
+    code, _, err = run("batch", batch.public_id, change, "--reason", "x")
+    assert (code, "is archived: nothing of it is changed" in err) == (2, True)
+    batch.refresh_from_db()
+    assert (batch.paused_at, batch.cancelled_at, AuditEntry.objects.count()) == (None, None, 0)
 
 
 def test_batch_with_json_is_the_batch(batch: Batch) -> None:
@@ -94,11 +105,10 @@ def test_batch_says_why_it_is_paused_and_which_have_a_notice(batch: Batch) -> No
     running.pause(batch.pk, reason="5 failed", by=audit.ENGINE, now=NOW)
     lines = run("batch", batch.public_id)[1].splitlines()
     assert lines[1] == "Paused: 2 documents: 1 saved, 1 held"
-    assert (
-        "It was paused because: 5 failed. When it may go on, resume it on its page, or in the project folder with: "
-        in lines[2]
-    )
-    assert lines[3] == "Worth a look: INV-1: Much smaller than the others."
+    assert "It was paused because: 5 failed. When it may go on, resume it on its page." in lines[2]
+    assert lines[3].startswith("Let it go on with: ")
+    assert lines[3].endswith(f"batch {batch.public_id} --resume")
+    assert lines[4] == "Worth a look: INV-1: Much smaller than the others."
 
 
 def test_a_pause_is_told_while_the_provider_still_works_on_something(batch: Batch) -> None:

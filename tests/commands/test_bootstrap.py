@@ -34,7 +34,7 @@ def test_bootstrap_twice_makes_everything_once(settings: Any) -> None:
     first, second = bootstrap("--admin", "okoye"), bootstrap("--admin", "okoye")
     assert (first["account"]["outcome"], second["account"]["outcome"]) == ("made", "kept")
     assert Workspace.objects.get().slug == "default"
-    assert PacingLane.objects.count() == 2
+    assert PacingLane.objects.count() == 3
     assert list(PumpSlot.objects.order_by("number").values_list("number", flat=True)) == [1, 2, 3]
     assert Schedule.objects.count() == len(SCHEDULES)
     assert first["admin"]["made"] is True

@@ -46,6 +46,14 @@ def test_the_documents_of_a_batch_get_another_version_where_the_table_allows_it(
     assert list(entries) == [("regenerate", "new letterhead", "command line")] * 2
 
 
+def test_a_state_keeps_what_is_saved_from_being_billed_again(batch: Batch) -> None:
+    code, out, _ = run("regenerate", "--batch", batch.public_id, "--dry-run")
+    assert (code, out.splitlines()[1]) == (0, "Of these are 1 saved, 1 failed.")
+    code, out, _ = run("regenerate", "--batch", batch.public_id, "--state", "failed", "--reason", "x", "--json")
+    assert (code, json.loads(out)["states"], json.loads(out)["price"]) == (0, {"failed": 1}, "bills 1")
+    assert numbers() == {"INV-1": 1, "INV-2": 2, "INV-3": 1}
+
+
 def test_other_content_comes_from_a_file_with_the_options_of_the_version_before(batch: Batch, tmp_path: Path) -> None:
     DocumentVersion.objects.filter(document__business_id="INV-3").update(options={"format": "A4"})
     file = tmp_path / "corrected.html"

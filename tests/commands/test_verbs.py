@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
-from batches.models import AuditEntry, Batch, BatchItem, FailureClass, Job, JobState
+from batches import failures
+from batches.models import AuditEntry, Batch, BatchItem, BulkAction, FailureClass, Job, JobState, Workspace
 from tests.commands.shell import run
 from tests.factories import make_batch, make_job, make_saved_job, make_submission
 
@@ -58,11 +61,65 @@ def test_a_batch_is_retried_with_a_record_of_each_and_again_there_is_nothing_to_
     assert (code, "no document is eligible" in err) == (2, True)
 
 
+def test_what_was_done_to_a_batch_stands_with_its_causes_and_its_bulk_actions(batch: Batch) -> None:
+    assert run("retry", "--batch", batch.public_id, "--dry-run")[0] == 0
+    assert not BulkAction.objects.exists()
+    causes = dict(BatchItem.objects.values_list("document__business_id", "version__job__failure_cause"))
+    assert run("retry", "--batch", batch.public_id, "--reason", "fixed")[0] == 0
+    action = BulkAction.objects.get()
+    assert (action.verb, action.reason, action.from_where, action.filter) == (
+        "retry",
+        "fixed",
+        "command line",
+        {"everything": "1"},
+    )
+    assert (action.plan["total"], action.plan["eligible"], action.plan["renders_most"]) == (3, 2, 2)
+    items = action.items.order_by("position").values_list("item__document__business_id", "result", "cause")
+    assert list(items) == [(name, result, causes[name]) for name, result in KEPT], "what was saved is not held"
+    Job.objects.filter(version__document__business_id="INV-1").update(
+        state=JobState.FAILED,
+        failure_class=FailureClass.INTERNAL,
+        failure_cause=causes["INV-1"],
+        state_changed_at=timezone.now() + timedelta(minutes=1),
+    )
+    last = {cause.key: cause.last_action for cause in failures.causes(batch, total=4).shown}[causes["INV-1"]]
+    assert last is not None
+    assert last.public_id == action.public_id
+    assert last.result_words == "1 failed again, 1 in progress"
+    assert "2 retried by " in last.done_words
+    assert not AuditEntry.objects.exclude(action="retry").exists(), "each document has an entry of its own"
+
+
+KEPT = [("INV-1", "done"), ("INV-2", "done"), ("INV-3", "skipped")]
+
+
+def test_documents_named_beside_a_batch_are_its_rows_and_without_one_no_bulk_action(batch: Batch) -> None:
+    assert run("retry", "--document", "INV-1", "--reason", "x")[0] == 0
+    assert not BulkAction.objects.exists()
+    assert run("retry", "--batch", batch.public_id, "--document", "INV-2", "--reason", "x")[0] == 0
+    assert BulkAction.objects.get().filter == {"rows": "1"}
+    assert run("retry", "--batch", batch.public_id, "--reason", "x")[0] == 2
+    assert BulkAction.objects.count() == 1, "nothing was done"
+
+
+@pytest.mark.parametrize(
+    "name", ["check_again", "fetch_again", "retry", "regenerate", "reconcile", "cancel", "dismiss", "reopen"]
+)
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_nothing_is_done_in_an_archived_workspace(name: str, dry_run: tuple[str, ...], batch: Batch) -> None:
+    Workspace.objects.update(archived_at=timezone.now())
+    before = states()
+    code, _, err = run(name, "--batch", batch.public_id, "--reason", "x", "--confirm", *dry_run)
+    assert (code, "is archived: nothing of it is changed" in err) == (2, True)
+    assert states() == before
+    assert not AuditEntry.objects.exists()
+
+
 def test_named_documents_are_those_of_the_workspace_or_of_the_batch_beside_them(batch: Batch) -> None:
     code, out, _ = run("dismiss", "--document", "INV-1", "INV-3", "--reason", "known", "--json")
     assert (code, json.loads(out)["done"], json.loads(out)["price"]) == (0, 2, "free")
     assert BatchItem.objects.filter(dismissed_note="known").count() == 2
-    code, out, _ = run("reopen", "--batch", batch.public_id, "--document", "INV-3")
+    code, out, _ = run("reopen", "--batch", batch.public_id, "--document", "INV-3", "--reason", "not known after all")
     assert (code, out.splitlines()[0]) == (0, "Reopen is done for 1 document: free.")
     assert BatchItem.objects.get(dismissed_note="known").document.business_id == "INV-1"
 

@@ -32,7 +32,7 @@ def claimed(job: Job, *, owner: str = "a", now: Any = NOW) -> claims.Claim:
 def sent(batch: Batch, **fields: Any) -> Job:
     """A job whose intent is committed and whose answer is awaited."""
     job = factories.make_job(batch=batch, state=JobState.SUBMITTING)
-    factories.make_submission(job=job, **fields)
+    factories.make_submission(job=job, **{"try_count": 1} | fields)
     return job
 
 

@@ -53,7 +53,7 @@ def open_submission(**fields: Any) -> OpenSubmission:
         "route": "/v1/pdf",
         "request_sha256": hashlib.sha256(BODY).hexdigest(),
         "body_key": None,
-        "try_count": 0,
+        "try_count": 1,
         "in_doubt": True,
         "first_sent_at": NOW,
         "resend_until": NOW + timedelta(hours=1),

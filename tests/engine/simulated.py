@@ -6,7 +6,7 @@ name.
 
     provider.script("INV-1", submit=[Lose(), Refuse(errors.RateLimited, retry_after=2)])
     provider.script("INV-2", status=itertools.repeat(Word("processing")))
-    provider.trouble = Refuse(errors.NotSent)      # every call, until it is None again
+    provider.trouble = Refuse(errors.NotSent)      # every call, until it is None again; or those of `trouble_hits`
 
 It asserts on every call that the engine's threads have no database connection, so that no transaction can be open.
 """
@@ -39,6 +39,8 @@ from batches.providers.base import (
     JobStatus,
     LookedUp,
     PreparedRequest,
+    Receipt,
+    Receipts,
     ResultRef,
 )
 from tests.engine.vendor import Vendor, name_in, pdf
@@ -171,6 +173,7 @@ class SimulatedProvider(Vendor):
         self.download_seconds = 0.0
         self.key_retention = timedelta(seconds=key_retention_seconds)
         self.trouble: Refuse | None = None
+        self.trouble_hits: frozenset[str] | None = None  # the kinds of calls that meet it; None: all
         self.key_is_good = True
         self.has_credit = True
         self.balance: Decimal | None = None  # what an account check names; None names nothing
@@ -182,8 +185,11 @@ class SimulatedProvider(Vendor):
         self.downloads: list[str] = []
         self.probes = 0
         self.look_ups: list[str] = []
+        self.receipts: list[Receipt] = []
         self.remembers = timedelta(days=2)
         self._by_key: dict[str, SimulatedJob] = {}
+        self.ages_from_sight = False  # a key's retention runs from its first arrival, whatever was answered
+        self._seen_at: dict[str, datetime] = {}
         self._scripts: dict[str, _Script] = {}
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
@@ -218,7 +224,7 @@ class SimulatedProvider(Vendor):
         self, request: PreparedRequest, *, idempotency_key: str, now: datetime, gate: Callable[[], None]
     ) -> Accepted | Finished:
         _assert_no_transaction()
-        if self.trouble is not None and self.trouble.kind is errors.NotSent:
+        if self.trouble is not None and self.trouble.kind is errors.NotSent and self._is_hit("submit"):
             raise self._error("submit", self.trouble)  # no connection stands, so the gate is never reached
         gate()
         _assert_no_transaction()
@@ -256,6 +262,14 @@ class SimulatedProvider(Vendor):
                 tuple(self._status(job, Complete() if job.read_count > 1 else Word("processing")) for job in jobs),
                 self._exchange("look_up", 200),
             )
+
+    def list_receipts(self, *, now: datetime) -> Receipts | None:
+        _assert_no_transaction()
+        if not self.capabilities.receipts:
+            return None
+        with self._lock:
+            self._refuse_if_troubled("account", with_key=True)
+            return Receipts(tuple(self.receipts), self._exchange("account", 200))
 
     def download(self, ref: ResultRef, sink: BinaryIO, *, max_bytes: int, now: datetime) -> Downloaded:
         _assert_no_transaction()
@@ -305,6 +319,8 @@ class SimulatedProvider(Vendor):
         answer: Answer = Accept()
         became, at = "", self.clock.now()
         digest = hashlib.sha256(request.body).hexdigest()
+        if at >= self._seen_at.setdefault(key, at) + self.key_retention:
+            self._seen_at[key] = at
         try:
             self._refuse_if_troubled("submit", with_key=True)
             answer = next(self._script(name).submit, Accept())
@@ -329,7 +345,8 @@ class SimulatedProvider(Vendor):
     def _taken(self, name: str, key: str, digest: str, at: datetime) -> tuple[SimulatedJob, str]:
         """The job that this key made, or a new one: billed, also when the key was made before and is forgotten."""
         known = self._by_key.get(key)
-        if known is not None and at < known.accepted_at + self.key_retention:
+        first_at = self._seen_at[key] if self.ages_from_sight else known.accepted_at if known else at
+        if known is not None and first_at <= known.accepted_at and at < first_at + self.key_retention:
             if known.body_sha256 != digest:
                 raise self._error("submit", Refuse(errors.KeyConflict, code="idempotency_conflict"))
             return known, "replayed"
@@ -340,10 +357,13 @@ class SimulatedProvider(Vendor):
         return job, "accepted"
 
     def _refuse_if_troubled(self, call: str, *, with_key: bool) -> None:
-        if self.trouble is not None:
+        if self.trouble is not None and self._is_hit(call):
             raise self._error(call, self.trouble)
         if with_key and not self.key_is_good:
             raise self._error(call, Refuse(errors.Unauthorized, "The key is refused."))
+
+    def _is_hit(self, call: str) -> bool:
+        return self.trouble_hits is None or call in self.trouble_hits
 
     def _status(self, job: SimulatedJob, answer: Answer) -> JobStatus:
         if isinstance(answer, Word):

@@ -21,8 +21,8 @@ from batches.models import JobState
 from batches.providers.base import ProviderConfig
 from batches.providers.relaypdf import RelayPDF
 from batches.storage import ArtifactStore
+from tests.engine.collecting import collect
 from tests.engine.samples import accepted_submission, claim
-from tests.factories import NOW
 from tests.providers.relaypdf_double import API_KEY, Job, RelayPDFDouble
 from tests.storage.either_store import either_store, s3_address  # noqa: F401 - fixtures
 from tests.storage.listing import keys_in
@@ -73,11 +73,11 @@ def test_a_spoilt_download_stores_nothing_and_the_next_one_is_whole(
     store: ArtifactStore, provider: RelayPDF, double: RelayPDFDouble, checker: PdfChecker, spoilt: str
 ) -> None:
     double.raw("download", SPOILT[spoilt])
-    missed = collection.collect(of(), provider, store, checker, now=NOW)
+    missed = collect(of(), provider, store, checker)
     assert isinstance(missed, NotCollected), missed
     assert missed.kind in ("bad_output", "unreached")
     assert keys_in(store) == []
-    collected = collection.collect(of(), provider, store, checker, now=NOW)
+    collected = collect(of(), provider, store, checker)
     assert isinstance(collected, Collected), collected
     assert (collected.byte_count, collected.page_count) == (len(WHOLE), 1)
     assert digest_of(store, collected.storage_key) == collected.sha256 == hashlib.sha256(WHOLE).hexdigest()
@@ -89,7 +89,7 @@ def test_a_packed_transfer_is_accepted_and_stored_unpacked(
 ) -> None:
     packed = gzip.compress(WHOLE)
     double.raw("download", head("200 OK", "Content-Encoding: gzip", f"Content-Length: {len(packed)}") + packed)
-    collected = collection.collect(of(), provider, store, checker, now=NOW)
+    collected = collect(of(), provider, store, checker)
     assert isinstance(collected, Collected), collected
     with store.open(collected.storage_key) as stream:
         assert stream.read() == WHOLE
@@ -105,7 +105,7 @@ def test_a_redirect_to_elsewhere_fetches_nothing(
         "download",
         f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode(),
     )
-    missed = collection.collect(of(), provider, store, checker, now=NOW)
+    missed = collect(of(), provider, store, checker)
     assert isinstance(missed, NotCollected)
     assert missed.kind == "bad_output"
     assert keys_in(store) == []
@@ -116,13 +116,13 @@ def test_a_dead_link_costs_one_status_read_and_then_the_fresh_one_is_fetched(
     store: ArtifactStore, provider: RelayPDF, double: RelayPDFDouble, checker: PdfChecker, status: int
 ) -> None:
     double.answer("download", status, {"error": {"code": "not_found", "message": "gone"}})
-    collected = collection.collect(of(), provider, store, checker, now=NOW)
+    collected = collect(of(), provider, store, checker)
     assert isinstance(collected, Collected), collected
     assert collected.result is not None
     assert len(double.seen("poll")) == 1
     double.answer("download", status, {})
     double.answer("download", status, {})
-    missed = collection.collect(of("INV-8"), provider, store, checker, now=NOW)
+    missed = collect(of("INV-8"), provider, store, checker)
     assert isinstance(missed, NotCollected)
     assert (missed.kind, len(double.seen("poll"))) == ("gone", 2)
     assert double.seen("submit") == []
@@ -135,7 +135,7 @@ def test_documents_with_hostile_ids_keep_their_own_bytes(
     found = {}
     for number, business_id in enumerate(ids):
         double.jobs["pdf_7"] = Job("pdf_7", b"", file=WHOLE + b"%% %d\n%%%%EOF\n" % number)
-        collected = collection.collect(of(business_id), provider, store, checker, now=NOW)
+        collected = collect(of(business_id), provider, store, checker)
         assert isinstance(collected, Collected), collected
         found[collected.storage_key] = collected.sha256
     assert len(found) == len(set(found.values())) == len(ids) == 14
@@ -151,7 +151,7 @@ def test_a_file_beyond_the_cap_is_given_up_on_the_way(
 ) -> None:
     monkeypatch.setattr(collection, "ENGINE", _Capped())
     double.jobs["pdf_7"] = Job("pdf_7", b"", file=WHOLE + os.urandom(20_000))
-    missed = collection.collect(of(), provider, store, checker, now=NOW)
+    missed = collect(of(), provider, store, checker)
     assert isinstance(missed, NotCollected)
     assert missed.kind == "bad_output"
     assert keys_in(store) == []

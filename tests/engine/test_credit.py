@@ -219,7 +219,7 @@ def test_an_acceptance_ends_the_trial_for_all(batch: Batch, trial: ProviderAccou
         factories.make_job(batch=batch)
     ready = prepared(trial)
     commit(trial, ready[:1])
-    credit.end_trial(trial.pk, was_accepted=True)
+    credit.end_trial(trial.pk, was_accepted=True, now=NOW)
     trial.refresh_from_db()
     assert (trial.on_probation, trial.probe_at, trial.balance_seen) == (False, None, None)
     assert len(commit(trial, ready[1:]).sendings) == 2
@@ -228,7 +228,7 @@ def test_an_acceptance_ends_the_trial_for_all(batch: Batch, trial: ProviderAccou
 def test_a_402_holds_it_again_until_the_balance_rises_further(batch: Batch, trial: ProviderAccount) -> None:
     factories.make_job(batch=batch)
     commit(trial, prepared(trial))
-    credit.end_trial(trial.pk, was_accepted=False)
+    credit.end_trial(trial.pk, was_accepted=False, now=NOW)
     hold_for_credit(trial)
     assert (trial.on_probation, trial.balance_seen) == (False, 5)
     assert shows(trial, 5).health == "held"
@@ -242,13 +242,13 @@ def test_any_other_answer_lets_another_one_try_but_never_beside_one_in_doubt(
         factories.make_job(batch=batch)
     first, second = prepared(trial)
     (sending,) = commit(trial, [first]).sendings
-    credit.end_trial(trial.pk, was_accepted=False)
+    credit.end_trial(trial.pk, was_accepted=False, now=NOW)
     assert commit(trial, [second]).sendings == [], "the first may have arrived"
     again = Prepared(
         sending.prepared.claim, first.request, first.request_sha256, None, doubt_before=True, sent_before=True
     )
     assert jobs_of(commit(trial, [second, again])) == [first.claim.job_id], "it goes again, alone"
-    credit.end_trial(trial.pk, was_accepted=False)
+    credit.end_trial(trial.pk, was_accepted=False, now=NOW)
     Job.objects.filter(pk=first.claim.job_id).update(state=JobState.PENDING)
     assert jobs_of(commit(trial, [second])) == [second.claim.job_id]
 
@@ -282,7 +282,7 @@ def test_a_hold_that_came_meanwhile_stops_the_trial_too(batch: Batch, trial: Pro
     ready = prepared(trial)
     health.hold(trial.pk, reason=HoldReason.PERSON, words="Stop.", now=NOW)
     assert commit(trial, ready).sendings == []
-    credit.end_trial(trial.pk, was_accepted=True)
+    credit.end_trial(trial.pk, was_accepted=True, now=NOW)
     trial.refresh_from_db()
     assert trial.hold_reason == HoldReason.PERSON
 

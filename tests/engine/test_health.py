@@ -13,12 +13,14 @@ from django.test.utils import CaptureQueriesContext
 
 from batches import wording
 from batches.conf import ENGINE
-from batches.engine import alerts, health
+from batches.engine import alerts, credit, health
 from batches.models import (
     AccountHealth,
     Alert,
     AlertKind,
     Batch,
+    Exchange,
+    ExchangeKind,
     HoldReason,
     Job,
     JobState,
@@ -174,6 +176,91 @@ def test_a_probe_that_failed_changes_no_other_hold(account: ProviderAccount, now
     health.probe_failed(account.pk, now=now, rng=RNG)
     account.refresh_from_db()
     assert (account.transport_failure_count, account.probe_at) == (0, None)
+
+
+# --- submissions have a row of failures of their own ---
+
+
+def send(account: ProviderAccount, *outcomes: str) -> None:
+    """The account's next submissions, each with the name of its error or "" for an answer."""
+    for name in outcomes:
+        job = factories.make_job()
+        Exchange.objects.create(
+            account=account, job=job, kind=ExchangeKind.SUBMIT, at=factories.NOW, duration_ms=5, error_class=name
+        )
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "failed"),
+    [
+        ([], 0),
+        (["ServerFault", ""], 0),
+        (["", "ServerFault", "NotSent"], 2),
+        (["AnswerLost", "RateLimited", "AnswerLost", "AnswerLost"], 2),
+        (["NotSent"] * 31, health.SUBMISSIONS_LOOKED_AT),
+    ],
+)
+def test_only_an_answer_to_a_submission_ends_a_row_of_failed_ones(
+    account: ProviderAccount, outcomes: list[str], failed: int
+) -> None:
+    send(account, *outcomes)
+    Exchange.objects.create(account=account, kind=ExchangeKind.POLL, at=factories.NOW, duration_ms=5, status=200)
+    send(factories.make_account(), "", "NotSent")
+    assert health.submissions_failed(account.pk) == failed
+
+
+def test_one_document_that_never_gets_through_speaks_for_itself(account: ProviderAccount) -> None:
+    send(account, "", *["AnswerLost"] * 5)
+    Exchange.objects.update(job=factories.make_job())
+    assert health.submissions_failed(account.pk) == 0
+
+
+def test_enough_failed_submissions_hold_the_account_whatever_is_read(account: ProviderAccount, now: datetime) -> None:
+    send(account, *["ServerFault"] * (ENGINE.unreachable_after - 1))
+    health.hold_where_submissions_fail(account.pk, words="503.", now=now)
+    assert facts(account)[0] == "open"
+    send(account, "ServerFault")
+    health.hold_where_submissions_fail(account.pk, words="503.", now=now)
+    assert facts(account) == ("held", "unreachable", "503.", now)
+
+
+def test_a_probe_opens_what_submissions_closed_on_trial_under_the_same_alert(batch: Batch, now: datetime) -> None:
+    account, later = batch.account, now + timedelta(minutes=5)
+    waiting = factories.make_job(batch=batch, due_at=later)
+    sending = factories.make_job(batch=batch, state=JobState.SUBMITTING, due_at=later)
+    send(account, *["ServerFault"] * ENGINE.unreachable_after)
+    hold(account, HoldReason.UNREACHABLE, now)
+    waits = []
+    for _ in range(6):
+        assert health.reopen(account.pk, now=now)
+        account.refresh_from_db()
+        assert (account.health, account.on_probation) == ("open", True)
+        assert wording.ON_TRIAL in Alert.objects.get(closed_at=None).words
+        send(account, "ServerFault")
+        health.hold_where_submissions_fail(account.pk, words="503.", now=now)
+        account.refresh_from_db()
+        waits.append((account.probe_at - now).total_seconds())
+    assert waits == [2, 4, 8, 16, 30, 30], "each trial that fails is followed by a longer pause"
+    assert Alert.objects.count() == 1
+    both = Job.objects.filter(pk__in=(waiting.pk, sending.pk))
+    assert dict(both.values_list("pk", "due_at")) == {waiting.pk: now, sending.pk: later}
+    health.reopen(account.pk, now=now)
+    credit.end_trial(account.pk, was_accepted=True, now=later)
+    assert Alert.objects.get().closed_at == later
+
+
+def test_a_probe_opens_what_reads_closed_at_once(account: ProviderAccount, now: datetime) -> None:
+    send(account, "NotSent", "")
+    hold(account, HoldReason.UNREACHABLE, now)
+    assert health.reopen(account.pk, now=now)
+    account.refresh_from_db()
+    assert (account.on_probation, Alert.objects.get().closed_at) == (False, now)
+
+
+@pytest.mark.parametrize("reason", [HoldReason.AUTH, HoldReason.PERSON, HoldReason.CREDIT])
+def test_a_probe_opens_no_other_hold(account: ProviderAccount, now: datetime, reason: HoldReason) -> None:
+    hold(account, reason, now)
+    assert not health.reopen(account.pk, now=now)
 
 
 # --- alerts ---

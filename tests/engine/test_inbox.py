@@ -14,8 +14,8 @@ from django.test import Client
 from django.utils import timezone
 
 from batches.conf import ENGINE
-from batches.engine import inbox, wakeups
-from batches.models import Job, ProviderAccount, WebhookEvent
+from batches.engine import credit, inbox, wakeups
+from batches.models import Duration, Job, ProviderAccount, WebhookEvent
 from tests import factories
 from tests.engine.deadlocks import end_once_by_deadlock
 
@@ -91,6 +91,53 @@ def test_when_it_cannot_be_stored_the_provider_is_asked_to_try_again(
     assert send(body()) == 503
     monkeypatch.undo()
     assert send(body()) == 204
+
+
+@pytest.mark.parametrize("part", ["settle", "heed_shortage"])
+def test_once_stored_a_database_that_is_locked_is_no_reason_to_have_it_sent_again(
+    part: str, account: ProviderAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bytes would be nothing new then, and what they say of the account would be heeded by nobody."""
+
+    def locked(*_given: Any, **_named: Any) -> None:
+        raise OperationalError("database is locked")
+
+    monkeypatch.setattr(wakeups if part == "settle" else credit, part, locked)
+    assert send(body("pdf_7", "wallet.payment_required")) == 204
+    assert WebhookEvent.objects.count() == 1
+
+
+def test_an_event_that_nobody_settled_is_settled_by_the_sweep(account: ProviderAccount) -> None:
+    """Whoever stored it died right then, and more events have come since than a pump looks back."""
+    now = timezone.now()
+    later = now + timedelta(hours=1)
+    batch = factories.make_batch(account=account)
+    job = factories.make_accepted_job(batch=batch, provider_job_id="pdf_7", due_at=later)
+    for ago, job_id in ((120, "pdf_7"), (120, "pdf_8"), (5, "pdf_9")):
+        factories.make_event(account=account, at=now - timedelta(seconds=ago), provider_job_id=job_id)
+    assert wakeups.settle_left(now=now, most=100) == 2
+    job.refresh_from_db()
+    assert job.due_at == now
+    outcomes = dict(WebhookEvent.objects.values_list("provider_job_id", "outcome"))
+    assert outcomes == {"pdf_7": "woke", "pdf_8": "unmatched", "pdf_9": "waiting"}
+
+
+def test_only_events_that_say_that_a_job_ended_prove_that_webhooks_come(account: ProviderAccount) -> None:
+    now = timezone.now()
+    batch = factories.make_batch(account=account)
+    for kind, number in (("job.created", 1), ("job.completed", 2)):
+        job = factories.make_saved_job(batch=batch)
+        submission = job.submissions.get()
+        factories.make_event(account=account, at=now, provider_job_id=submission.provider_job_id, type=kind)
+        Duration.objects.create(
+            account=account,
+            job=job,
+            submission=submission,
+            at=now + timedelta(seconds=number),
+            total_seconds=1,
+            outcome="saved",
+        )
+    assert wakeups.told_lately(account.pk) == wakeups.Told(told=1, completions=2)
 
 
 def test_a_wallet_event_is_stored_and_wakes_nobody(account: ProviderAccount) -> None:

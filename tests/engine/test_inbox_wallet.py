@@ -54,7 +54,7 @@ def test_a_shortage_holds_nobody_and_lets_one_submission_decide(account: Provide
     tell(kind)
     account.refresh_from_db()
     assert (account.health, account.on_probation) == ("open", True)
-    credit.end_trial(account.pk, was_accepted=True)
+    credit.end_trial(account.pk, was_accepted=True, now=account.created_at)
     account.refresh_from_db()
     assert (account.health, account.on_probation) == ("open", False), "it was accepted: the event was wrong or old"
     tell(kind)

@@ -82,7 +82,7 @@ def test_an_intent_is_a_row_with_the_key_and_the_bytes_before_anything_leaves(
         version=1,
         sequence=1,
     )
-    assert (row.in_doubt, row.try_count, row.outcome, row.provider_job_id) == (True, 0, "open", None)
+    assert (row.in_doubt, row.try_count, row.outcome, row.provider_job_id) == (True, 1, "open", None)
     assert (row.first_sent_at, row.last_sent_at) == (NOW, NOW)
     assert row.resend_until == NOW + timedelta(seconds=0.9 * fast.key_retention_seconds)
     job.refresh_from_db()
@@ -142,6 +142,7 @@ def test_a_repeat_is_counted_already_and_takes_a_slot(batch: Batch, fast: Provid
     assert jobs_of(intents) == [job.pk]
     row.refresh_from_db()
     assert (row.first_sent_at, row.last_sent_at) == (NOW, LATER), "the key's time runs from the first send"
+    assert row.try_count == 1, "its try is counted before it leaves, and so if its pump dies"
     assert PacingLane.objects.get(lane=Lane.SUBMIT).revision == 1
     assert Submission.objects.count() == 1
 
@@ -168,18 +169,43 @@ def test_no_more_leave_than_there_are_threads_for_and_repeats_go_first(batch: Ba
     assert not intents.lost
 
 
-def test_what_was_definitely_refused_goes_again_with_its_key_and_a_new_time(
+def test_what_was_definitely_refused_goes_again_with_its_key_and_the_time_of_its_first_send(
     batch: Batch, fast: ProviderAccount
 ) -> None:
+    """The provider may reckon a key's age from its first sight, whatever it answered then."""
+    first, until = NOW - timedelta(minutes=20), NOW + timedelta(minutes=34)
     job = factories.make_job(batch=batch)
-    row = factories.make_submission(job=job, in_doubt=False, first_sent_at=NOW - timedelta(days=1), resend_until=NOW)
+    row = factories.make_submission(job=job, in_doubt=False, first_sent_at=first, resend_until=until)
     (ready,) = prepared(fast)
     (sending,) = commit(fast, [ready]).sendings
     row.refresh_from_db()
-    assert (row.first_sent_at, row.in_doubt, row.sequence) == (NOW, True, 1)
-    assert row.resend_until == sending.submission.resend_until > NOW
+    assert (row.first_sent_at, row.last_sent_at, row.resend_until) == (first, NOW, until)
+    assert (row.in_doubt, row.sequence, row.outcome) == (True, 1, "open")
+    assert sending.submission.resend_until == until
     assert sending.submission.idempotency_key == row.idempotency_key
+    assert sending.prepared.claim.state_changed_at == NOW
     assert Submission.objects.count() == 1
+
+
+@pytest.mark.parametrize("left", [None, timedelta(0), timedelta(minutes=26)])
+def test_what_was_refused_for_half_of_its_keys_time_goes_again_under_another(
+    batch: Batch, fast: ProviderAccount, left: timedelta | None
+) -> None:
+    job = factories.make_job(batch=batch)
+    until = None if left is None else NOW + left
+    old = factories.make_submission(job=job, in_doubt=False, first_sent_at=NOW - timedelta(days=1), resend_until=until)
+    other = factories.make_job(batch=batch)
+    kept = factories.make_submission(job=other, in_doubt=False)
+    intents = commit(fast, [replace(each, sent_before=True) for each in prepared(fast)])
+    (sending,) = [each for each in intents.sendings if each.prepared.claim.job_id == job.pk]
+    old.refresh_from_db()
+    assert (old.outcome, old.closed_at, old.in_doubt, old.resend_until) == ("refused", NOW, False, until)
+    anew = job.submissions.get(sequence=2)
+    assert (anew.first_sent_at, anew.in_doubt, anew.outcome) == (NOW, True, "open")
+    assert anew.resend_until == NOW + timedelta(seconds=0.9 * fast.key_retention_seconds)
+    assert sending.submission.idempotency_key == anew.idempotency_key != old.idempotency_key
+    assert (sending.prepared.sent_before, bytes(anew.body_inline)) == (False, sending.prepared.request.body)
+    assert other.submissions.get() == kept
 
 
 def test_a_later_submission_of_a_job_has_a_key_of_its_own(batch: Batch, fast: ProviderAccount) -> None:

@@ -226,6 +226,15 @@ class TestNoPace:
         state = LaneState(cool_down_until_us=T0 + 9 * SECOND)
         assert pacing.take(state, Limits(0), now_us=T0, wanted=3, horizon_us=SECOND) == ([], T0 + 9 * SECOND, state)
 
+    def test_what_waited_for_the_end_of_a_pause_does_not_leave_in_one_instant(self) -> None:
+        paused = LaneState(cool_down_until_us=T0 + SECOND // 2)
+        slots, following, state = pacing.take(paused, Limits(0), now_us=T0, wanted=40, horizon_us=SECOND // 2)
+        assert (slots[0], following, state) == (T0 + SECOND // 2, T0 + SECOND // 2, paused)
+        assert len(set(slots)) == 40
+        assert slots[-1] - slots[0] <= pacing.COOL_DOWN_SPREAD_US
+        assert pacing.take(paused, Limits(0), now_us=T0 - 1, wanted=40, horizon_us=SECOND // 2)[0] == []
+        assert set(pacing.take(paused, Limits(0), now_us=T0 + SECOND, wanted=40, horizon_us=0)[0]) == {T0 + SECOND}
+
     def test_knows_no_slot_that_was_missed(self) -> None:
         assert pacing.may_still_leave(NOW, Limits(0), NOW + timedelta(minutes=1))
         assert not pacing.may_still_leave(NOW, Limits(0, windows=((5, SECOND),)), NOW + timedelta(minutes=1))

@@ -60,6 +60,7 @@ def test_success_goes_on_to_the_download_at_once_with_where_the_file_lies() -> N
         "size_bytes": 900,
         "expires_at": expires_at.isoformat(),
         "filename": "",
+        "made_at": NOW.isoformat(),
     }
 
 
@@ -317,7 +318,9 @@ def test_a_429_pauses_the_status_reads_of_the_account_and_not_its_submissions() 
     change = polling.judge_error(accepted(), errors.RateLimited("Slower.", retry_after=40.0), context())
     _goes_on(change)
     assert change.effect.cool_down_lane is Lane.POLL
-    assert change.effect.cool_down_until == change.follow.due_at == NOW + timedelta(seconds=40.5)
+    until = change.follow.due_at
+    assert change.effect.cool_down_until == until
+    assert NOW + timedelta(seconds=40.5) <= until <= NOW + timedelta(seconds=41.5), "its wait, some skew, some jitter"
 
 
 @pytest.mark.parametrize(("asked", "kept"), [(90.0, 90.0), (86_400.0, ENGINE.retry_after_most_seconds)])
@@ -333,3 +336,40 @@ def test_an_address_that_no_database_takes_is_not_kept_and_the_id_finds_the_file
     change = polling.judge_status(accepted(), status(JobPhase.SUCCEEDED, "completed", result=result), context())
     assert change.submission_fields["result"]["url"] == ""
     assert change.move.to_state is JobState.RENDERED
+
+
+# --- what the words at a deadline are made of ---
+
+
+def test_elapsed_is_counted_from_the_acceptance_whatever_state_it_came_back_from() -> None:
+    since = NOW - timedelta(minutes=30)
+    known = accepted_submission(accepted_at=since)
+    late = claim(JobState.ACCEPTED, submission=known, deadline_at=NOW, state_changed_at=NOW - timedelta(seconds=9))
+    change = polling.judge_status(late, status(JobPhase.RUNNING, "queued", at=NOW), context(at=NOW))
+    assert "No result 1800 s after it was accepted (deadline 1800 s" in change.move.words
+
+
+@pytest.mark.parametrize("word", ["warming", ""])
+def test_where_the_last_read_failed_the_last_status_that_was_seen_is_said_too(word: str) -> None:
+    seen = polling.judge_status(accepted(), status(JobPhase.RUNNING, word), context()).after
+    change = polling.judge_error(seen, errors.ServerFault("Trouble."), context(at=DEADLINE))
+    assert "The last status read failed: Trouble." in change.move.words
+    assert ("The last status seen was “warming”." in change.move.words) is bool(word)
+
+
+def test_where_no_status_was_ever_seen_that_is_said() -> None:
+    change = polling.judge_error(accepted(), errors.ServerFault("Trouble."), context(at=DEADLINE))
+    assert "No status was ever seen." in change.move.words
+
+
+@pytest.mark.parametrize("kind", [errors.ServerFault, errors.NotFound])
+def test_the_alert_names_the_provider_job_without_what_makes_it_a_key_and_what_to_do(
+    kind: type[errors.ProviderError],
+) -> None:
+    known = accepted_submission(provider_job_id="pdf_0123456789")
+    late = claim(JobState.ACCEPTED, submission=known)
+    alert_kind, words = polling.judge_error(late, kind("Trouble."), context(at=DEADLINE)).alert
+    assert alert_kind is AlertKind.DEADLINE_EXCEEDED
+    assert "Provider job pdf_••••••89." in words
+    assert "0123456789" not in words
+    assert "Check again (free)" in words

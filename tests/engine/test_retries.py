@@ -44,11 +44,12 @@ def decide(
     retry_after: float | None = None,
     sent_before: bool = False,
     replayed: bool = False,
+    dice: random.Random | None = None,
     **more: Any,
 ) -> retries.Decision:
     facts = SubmissionFacts(in_doubt=in_doubt, tries=tries, resend_until=resend_until, sent_before=sent_before, **more)
     error = kind("No.", retry_after=retry_after, replayed=replayed)
-    return retries.decide_submission(error, facts, now=NOW, rng=random.Random(3))
+    return retries.decide_submission(error, facts, now=NOW, rng=dice or random.Random(3))
 
 
 @dataclass(frozen=True)
@@ -248,31 +249,40 @@ def test_a_strange_refusal_is_only_a_suspicion_the_first_time(
 
 
 @pytest.mark.parametrize("replayed", [False, True])
-@pytest.mark.parametrize(
-    ("kind", "failure"),
-    [
-        (errors.Unauthorized, FailureClass.AUTH),
-        (errors.InsufficientCredit, FailureClass.INSUFFICIENT_CREDIT),
-    ],
-)
-def test_new_keys_for_what_the_account_is_refused_for_come_to_an_end(
-    kind: type[errors.ProviderError], failure: FailureClass, replayed: bool
+@pytest.mark.parametrize("kind", [errors.Unauthorized, errors.InsufficientCredit])
+def test_a_refusal_of_the_account_fails_no_document_however_many_keys_it_had(
+    kind: type[errors.ProviderError], replayed: bool
 ) -> None:
-    most = ENGINE.new_keys_most
-    for refused_keys in range(most):
-        assert decide(kind, sent_before=True, replayed=replayed, refused_keys=refused_keys).next is Next.ANEW
-    last = decide(kind, sent_before=True, replayed=replayed, refused_keys=most)
-    assert (last.next, last.failure_class, last.in_doubt) == (Next.FAIL, failure, False)
-    assert last.hold is (None if replayed else decide(kind).hold), "the account is held as before"
-    assert decide(kind, sent_before=True, in_doubt=True, refused_keys=most).next is Next.RESEND, "never while in doubt"
+    for refused_keys in (0, 3, 50):
+        decision = decide(kind, sent_before=True, replayed=replayed, refused_keys=refused_keys)
+        assert (decision.next, decision.failure_class, decision.in_doubt) == (Next.ANEW, None, False)
+        assert decision.hold is (None if replayed else decide(kind).hold)
+    assert decide(kind, sent_before=True, in_doubt=True, refused_keys=3).next is Next.RESEND, "never while in doubt"
+
+
+def test_further_keys_after_stored_refusals_come_later_and_later() -> None:
+    waits = [
+        decide(errors.RateLimited, sent_before=True, replayed=True, refused_keys=keys, dice=Dice(1)).due_at - NOW
+        for keys in (0, 1, 2, 5, 50)
+    ]
+    assert [wait.total_seconds() for wait in waits] == [1, 2, 4, 32, 60]
+
+
+def test_a_key_that_alone_is_refused_with_429_is_given_up_for_another() -> None:
+    decision = decide(errors.RateLimited, sent_before=True, limited_alone=True)
+    assert (decision.next, decision.in_doubt, decision.spends_try) == (Next.ANEW, False, False)
+    assert decision.cool_down_until == decision.due_at, "it may be the pace after all"
+    assert decide(errors.RateLimited, sent_before=True).next is Next.REQUEUE
+    assert decide(errors.RateLimited, sent_before=True, limited_alone=True, in_doubt=True).next is Next.RESEND
 
 
 def test_only_a_429_moves_the_shared_slot() -> None:
     for kind in DOUBTFUL + DOCUMENT_REFUSED + ACCOUNT_TROUBLE:
         decision = decide(kind, retry_after=30.0)
         if kind is errors.RateLimited:
-            expected = NOW + timedelta(seconds=30 + ENGINE.retry_after_skew_seconds)
-            assert decision.cool_down_until == decision.due_at == expected
+            least = NOW + timedelta(seconds=30 + ENGINE.retry_after_skew_seconds)
+            spread = timedelta(seconds=ENGINE.retry_after_spread_seconds)
+            assert least <= decision.cool_down_until == decision.due_at <= least + spread
         else:
             assert decision.cool_down_until is None
 
@@ -383,7 +393,8 @@ def test_a_retry_after_is_kept_within_bounds_and_a_little_late(
     asked: float | None, least: float, most: float, place: float
 ) -> None:
     wait = retries.retry_after(errors.RateLimited("Slower.", retry_after=asked), Dice(place)).total_seconds()
-    assert least + ENGINE.retry_after_skew_seconds <= wait <= most + ENGINE.retry_after_skew_seconds
+    skew = ENGINE.retry_after_skew_seconds + place * ENGINE.retry_after_spread_seconds
+    assert least + skew - 1e-6 <= wait <= most + skew + 1e-6
 
 
 @pytest.mark.parametrize("polls", [0, 1, 3, 8, 32, 33, 10_000])

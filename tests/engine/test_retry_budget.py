@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -60,6 +62,31 @@ def test_in_the_long_run_repeats_stay_under_their_share() -> None:
             tokens = retry_budget.tokens_after(tokens, repeated=1, earned=0)
             repeats += 1
     assert (repeats - MOST) / firsts <= ENGINE.retry_share + 1e-9
+
+
+@pytest.mark.parametrize("loss", [0.05, 0.15, 0.3, 0.36, 0.5, 0.8, 0.95, 1.0])
+def test_repeats_stay_under_their_share_whatever_part_of_them_is_lost(loss: float) -> None:
+    """With the token that an accepted repeat brings back, and those that come with time: one first send a second."""
+    rng, tokens, firsts, repeats, in_vain, in_doubt = random.Random(7), MOST, 0, 0, 0, 0
+    seconds = 50_000
+    for _ in range(seconds):
+        firsts += 1
+        tokens = retry_budget.tokens_now(tokens, 0, SECOND)
+        tokens = retry_budget.tokens_after(tokens, repeated=0, earned=1)
+        in_doubt += rng.random() < loss
+        while in_doubt and tokens >= 1:
+            tokens = retry_budget.tokens_after(tokens, repeated=1, earned=0)
+            repeats += 1
+            if rng.random() < loss:
+                in_vain += 1
+            else:
+                in_doubt -= 1
+                tokens = min(MOST, tokens + 1)
+    on_top = MOST + seconds * ENGINE.retry_tokens_per_second
+    assert in_vain <= firsts * ENGINE.retry_share + on_top
+    allowed = min(loss / max(1 - loss, 1e-9), ENGINE.retry_share / loss)  # of the first sends
+    assert repeats <= firsts * allowed * 1.05 + on_top / loss
+    assert min(loss, ENGINE.retry_share / (loss + ENGINE.retry_share)) < 3 / 8
 
 
 def asking(kind: str, until: datetime | None = FAR) -> Asking:
@@ -135,14 +162,16 @@ def test_what_waits_for_budget_is_given_back_and_says_so(batch: Batch, fast: Pro
 
 
 @pytest.mark.django_db
-def test_what_a_killed_pump_left_in_doubt_goes_again_without_a_token(batch: Batch, fast: ProviderAccount) -> None:
-    PacingLane.objects.update(retry_tokens=0.0)
-    jobs = [factories.make_job(batch=batch, state=JobState.SUBMITTING) for _ in range(20)]
-    for job in jobs:
-        factories.make_submission(job=job, try_count=0)
-    intents = commit(fast, prepared(fast, JobState.SUBMITTING))
-    assert jobs_of(intents) == [job.pk for job in jobs]
+def test_what_a_killed_pump_left_in_doubt_takes_a_token_as_any_repeat(batch: Batch, fast: ProviderAccount) -> None:
+    """A worker that crashes on each answer would else repeat without end."""
+    job = factories.make_job(batch=batch, state=JobState.SUBMITTING)
+    factories.make_submission(job=job, try_count=1)
+    (ready,) = prepared(fast, JobState.SUBMITTING)
+    assert jobs_of(commit(fast, [ready])) == [job.pk]
     assert PacingLane.objects.get(lane=Lane.SUBMIT).retry_tokens == 0.0
+    again = replace(ready, missed_slot=True)
+    assert jobs_of(commit(fast, [again])) == [job.pk], "for a slot that it missed it has its token"
+    assert job.submissions.get().try_count == 2, "and is counted once"
 
 
 @pytest.mark.django_db

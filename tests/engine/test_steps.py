@@ -24,6 +24,7 @@ from batches.providers import errors
 from batches.providers.base import Downloaded, PreparedRequest, ResultRef
 from batches.storage import StoreError, StoreUnavailable
 from batches.storage.disk import DiskStore
+from tests.engine.collecting import at, collect
 from tests.engine.samples import accepted_submission, claim, exchange, sending
 from tests.engine.simulated import Complete, Fail, Lose, Refuse, SimulatedProvider, Word
 from tests.engine.virtual_time import VirtualClock
@@ -231,7 +232,7 @@ def test_why_there_is_no_file_yet(
     known = claim(JobState.RENDERED, submission=accepted_submission(provider_job_id=job.provider_job_id))
     store = DiskStore(tmp_path / "store")
     store.ensure()
-    result = on_a_thread(lambda: collection.collect(known, provider, store, Opens(), now=NOW))
+    result = on_a_thread(lambda: collect(known, provider, store, Opens()))
     assert isinstance(result, collection.NotCollected)
     assert result.kind == kind
     assert len(result.exchanges) == len(provider.downloads) + len(provider.reads), "one exchange a call"
@@ -240,10 +241,10 @@ def test_why_there_is_no_file_yet(
 
 def test_a_store_that_is_away_is_no_fault_of_the_document(provider: SimulatedProvider, tmp_path: Path) -> None:
     known = claim(JobState.RENDERED)
-    result = on_a_thread(lambda: collection.collect(known, provider, AwayStore(tmp_path), Opens(), now=NOW))
+    result = on_a_thread(lambda: collect(known, provider, AwayStore(tmp_path), Opens()))
     assert (result.kind, result.words) == ("store", "The store is away.")
     assert issubclass(StoreUnavailable, StoreError)
-    change = collection.judge_not_collected(known, result, now=NOW, rng=random.Random(1))
+    change = collection.judge_not_collected(known, result, at(NOW, random.Random(1)))
     assert (change.move, change.job_fields["fetch_count"]) == (None, 0)
 
 

@@ -37,7 +37,6 @@ def test_an_accepted_document_is_read_until_its_deadline() -> None:
     change = answers.judge_answer(sending(), Accepted("pdf_7", "queued", exchange()), ACCOUNT, now=NOW)
     assert (change.move.from_state, change.move.to_state) == (JobState.SUBMITTING, JobState.ACCEPTED)
     assert change.submission_fields == {
-        "try_count": 1,
         "in_doubt": False,
         "provider_job_id": "pdf_7",
         "accepted_at": NOW,
@@ -140,7 +139,7 @@ def test_a_stored_5xx_says_why_nothing_more_is_asked() -> None:
 
 
 def test_unknown_opens_an_alert_that_says_what_to_do() -> None:
-    last = sending(doubt_before=True, try_count=ENGINE.submit_tries_most - 1)
+    last = sending(doubt_before=True, try_count=ENGINE.submit_tries_most)
     change = answers.judge_error(last, errors.AnswerLost("Reset."), ACCOUNT, now=NOW, rng=RNG)
     assert change.move.to_state is JobState.UNKNOWN
     kind, words = change.alert
@@ -160,7 +159,10 @@ def test_a_refusal_of_the_account_holds_it_with_the_providers_words() -> None:
 
 def test_bytes_that_never_left_put_the_job_back_as_if_nothing_had_been() -> None:
     change = answers.judge_never_left(claim(JobState.SUBMITTING), now=NOW)
-    assert (change.move.to_state, change.submission_fields) == (JobState.PENDING, {"in_doubt": False})
+    assert (change.move.to_state, change.submission_fields) == (
+        JobState.PENDING,
+        {"in_doubt": False, "try_count": 0},
+    )
 
 
 def test_while_the_account_is_held_the_window_of_the_key_is_watched() -> None:

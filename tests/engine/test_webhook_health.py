@@ -96,9 +96,9 @@ def test_another_accounts_events_and_documents_do_not_count(account: ProviderAcc
 def test_the_share_counts_what_was_announced_before_it_was_seen(account: ProviderAccount) -> None:
     finish(account, 4, NOW + MINUTES)
     ids = account.submissions.order_by("pk").values_list("provider_job_id", flat=True)
-    factories.make_event(account=account, provider_job_id=ids[0], at=NOW)
-    factories.make_event(account=account, provider_job_id=ids[0], at=NOW)
-    factories.make_event(account=account, provider_job_id=ids[1], at=NOW + 2 * MINUTES)
+    factories.make_event(account=account, provider_job_id=ids[0], type="job.completed", at=NOW)
+    factories.make_event(account=account, provider_job_id=ids[0], type="job.completed", at=NOW)
+    factories.make_event(account=account, provider_job_id=ids[1], type="job.completed", at=NOW + 2 * MINUTES)
     health = webhook_health.of(account.pk)
     assert (health.told, health.completions) == (1, 4)
     assert webhook_health.words(health) == (

@@ -162,7 +162,7 @@ def test_a_stale_holder_changes_nothing_and_is_told(taken_over: tuple[Job, claim
     assert writes.write_round([change], now=LATER) == {job.pk}
     job.refresh_from_db()
     assert (job.state, job.lease_owner) == ("submitting", "b")
-    assert job.submissions.get().try_count == 0
+    assert job.submissions.get().try_count == 1
     event = JobEvent.objects.get()
     assert (event.reason, event.from_state, event.to_state) == ("stale_write_refused", "submitting", "submitting")
     assert "“accepted”" in event.words
@@ -217,7 +217,7 @@ def test_a_job_with_a_second_id_is_given_back_and_its_holder_is_told(batch: Batc
     assert writes.write_round(group, now=LATER) == {job.pk}, "its holder must not go on with the second id"
     job.refresh_from_db()
     assert (job.state, job.lease_owner, job.due_at) == ("submitting", None, LATER)
-    assert job.submissions.get().try_count == 0
+    assert job.submissions.get().try_count == 1
     assert Exchange.objects.filter(job=job).count() == 1
     assert Job.objects.get(pk=other.pk).state == "accepted"
     again = claimed(job, owner="b", now=LATER)

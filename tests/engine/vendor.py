@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from batches.providers.base import DocumentSource, LookedUp, PreparedRequest, ProviderEvent, SignatureRefused
+from batches.providers.base import DocumentSource, LookedUp, PreparedRequest, ProviderEvent, Receipts, SignatureRefused
 
 
 class Vendor:
@@ -30,6 +30,9 @@ class Vendor:
 
     def find_submission(self, idempotency_key: str, *, first_sent_at: datetime, now: datetime) -> LookedUp | None:
         return None
+
+    def list_receipts(self, *, now: datetime) -> Receipts | None:
+        return None  # as `receipts` of its capabilities says
 
     def parse_webhook(self, body: bytes) -> list[ProviderEvent]:
         return []

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from batches import results
+from batches.cells import FAILED_COLUMNS
 from batches.manifests import Choices, Code, Limits, from_text, read
 from tests.manifests.samples import codes, refusal, uploaded, zipped
 from tests.manifests.test_fuzz import examples
@@ -268,9 +269,8 @@ def test_a_nul_in_a_column_that_becomes_nothing_is_an_error_too() -> None:
 def test_what_a_failed_list_could_not_keep_is_never_printed() -> None:
     with uploaded('id,html,meta.a\nA,"(document, 5,000 characters)",x\nB,<p>,"(text, 1,200 characters)"\n') as manifest:
         assert sorted(codes(manifest.errors)) == [
-            ("bad_text", "html", (0,)),
             ("bad_text", "meta.a", (1,)),
-            ("missing_file", "html", (0,)),
+            ("missing_field", "html", (0,)),
         ]
 
 
@@ -281,7 +281,7 @@ def test_a_failed_list_that_is_uploaded_again_says_the_same(texts: list[str]) ->
     given_ = [{"id": f"row {'abcdef'[n]}", "=note": text, "html": "<p>"} for n, text in enumerate(texts)]
     ours = dict.fromkeys(("row", "reason_code", "reason", "attempts", "status"), "x")
     table = [results.failed_row(ours, row) for row in given_]
-    lines = results.csv_lines(["id", "=note", "html", *results.FAILED_COLUMNS], table)
+    lines = results.csv_lines(["id", "=note", "html", *FAILED_COLUMNS], table)
     choices = Choices(mapping={"id": "id", "=note": "meta.note", "html": "html"})
     with uploaded("".join(lines), choices=choices) as manifest:
         assert manifest.errors == ()

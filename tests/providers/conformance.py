@@ -139,6 +139,16 @@ class ProviderConformance:
         assert state.exchange.status == 200
         assert peer.accepted_count() == 0
 
+    def test_what_was_billed_is_listed_where_the_vendor_shows_it(self, peer: Peer) -> None:
+        accepted = self.submit(peer)
+        peer.finished(accepted.provider_job_id)
+        receipts = peer.provider.list_receipts(now=utc_now())
+        if not peer.provider.capabilities.receipts:
+            assert receipts is None
+            return
+        assert receipts is not None
+        assert accepted.provider_job_id in {job_id for each in receipts.entries for job_id in each.job_ids}
+
     def test_evidence_of_a_success_keeps_no_secret(self, peer: Peer) -> None:
         accepted = self.submit(peer)
         status = peer.finished(accepted.provider_job_id)

@@ -100,8 +100,10 @@ class RelayPDFDouble:
     # --- misbehaviour ----------------------------------------------------------------------------------------------
 
     def fault(self, point: str, act: Callable[[_Handler, Callable[[], None]], None]) -> None:
-        """At the next request of `point` (submit, poll, download, delete, account), `act(handler, behave)` answers;
-        `behave()` does what would have been done, without sending its answer."""
+        """The next request of `point` (submit, poll, download, delete, account, billing) is `act(handler, behave)`'s.
+
+        `behave()` does what would have been done, without sending its answer.
+        """
         with self._lock:
             self._faults.append(Fault(point, act))
 
@@ -304,7 +306,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve("webhooks" if self.path.startswith("/v1/webhooks") else "delete")
 
     def do_GET(self) -> None:
-        points = {"/v1/jobs/": "poll", "/v1/files/": "download", "/v1/account": "account", "/v1/webhooks": "webhooks"}
+        points = {
+            "/v1/jobs/": "poll",
+            "/v1/files/": "download",
+            "/v1/account": "account",
+            "/v1/billing/usage": "billing",
+            "/v1/webhooks": "webhooks",
+        }
         self._serve(next((point for start, point in points.items() if self.path.startswith(start)), "other"))
 
     def _serve(self, point: str) -> None:
@@ -329,6 +337,9 @@ class _Handler(BaseHTTPRequestHandler):
             return *double.job_answer(name), {}
         if point == "account":
             return 200, {"plan": "free", "rateTier": "free", "wallet": {"balanceMillicents": 500000}}, {}
+        if point == "billing":
+            billed = [{"id": f"rcpt_{number}", "jobId": job_id} for number, job_id in enumerate(double.jobs)]
+            return 200, {"receipts": billed}, {}
         if point == "webhooks":
             return *double.webhooks(self.command, name, body), {}
         job = double.jobs.get(name)

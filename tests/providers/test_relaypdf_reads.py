@@ -275,3 +275,34 @@ def test_the_account_is_read_tolerantly(provider: RelayPDF, double: RelayPDFDoub
 def test_an_address_of_any_length_is_not_kept_because_the_id_finds_the_file(length: int, kept: bool) -> None:
     url = "https://files.example.com/".ljust(length, "a")
     assert result_in({"url": url}, "pdf_7").url == (url if kept else "")
+
+
+# --- receipts --------------------------------------------------------------------------------------------------------
+
+AT = "2026-03-02T08:59:00Z"
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ({"receipts": [{"id": "rcpt_1", "jobId": "pdf_7", "createdAt": AT}]}, [(("pdf_7", "rcpt_1"), True)]),
+        ([{"job_id": "pdf_7", "timestamp": AT}], [(("pdf_7",), True)]),
+        ({"total": 3, "data": [{"job": {"id": "pdf_7"}, "date": "yesterday"}]}, [(("pdf_7",), False)]),
+        ({"usage": [{"job": "pdf_7", "at": 7}, "odd", None, {"amount": 4}]}, [(("pdf_7",), False)]),
+        ({"receipts": []}, []),
+    ],
+    ids=str,
+)
+def test_receipts_are_read_in_whatever_shape_they_come(
+    answer: Any, found: list[tuple[tuple[str, ...], bool]], provider: RelayPDF, double: RelayPDFDouble
+) -> None:
+    double.answer("billing", 200, answer)
+    receipts = provider.list_receipts(now=NOW)
+    assert receipts is not None
+    assert [(each.job_ids, each.at is not None) for each in receipts.entries] == found
+
+
+def test_what_is_no_list_of_receipts_is_said_to_be_none(provider: RelayPDF, double: RelayPDFDouble) -> None:
+    double.answer("billing", 200, {"total": 3})
+    with pytest.raises(ContractBroken, match="no list of receipts"):
+        provider.list_receipts(now=NOW)

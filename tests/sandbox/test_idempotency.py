@@ -121,6 +121,19 @@ def test_after_its_retention_a_key_makes_a_new_billable_job(sandbox: SandboxProc
     assert sandbox.wait_for_jobs(2)["billed_by_key"] == {"k": 2}
 
 
+@pytest.mark.parametrize(("age_from", "jobs"), [("acceptance", 1), ("first_sight", 2)])
+def test_a_key_that_was_refused_first_may_age_from_its_first_sight(
+    sandbox: SandboxProcess, age_from: str, jobs: int
+) -> None:
+    sandbox.configure(idempotency={"retention_seconds": 100, "age_from": age_from})
+    assert submit(sandbox, "", idempotency_key="k").status == 400
+    sandbox.advance_clock(90)
+    submit(sandbox, idempotency_key="k")
+    sandbox.advance_clock(20)
+    submit(sandbox, idempotency_key="k")
+    assert sandbox.wait_for_jobs(jobs)["billed_by_key"] == {"k": jobs}
+
+
 def test_two_posts_at_once_with_one_key_make_one_job(sandbox: SandboxProcess) -> None:
     with ThreadPoolExecutor(8) as pool:
         replies = list(pool.map(lambda _: submit(sandbox, idempotency_key="k"), range(8)))

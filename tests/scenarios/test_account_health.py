@@ -176,7 +176,7 @@ def test_when_everything_is_lost_repeats_stay_under_their_share_and_nothing_is_u
     world = make_world(submit_interval_ms=100, max_in_flight=100)
     names = [f"INV-{number}" for number in range(20)]
     for name in names:
-        world.provider.script(name, submit=itertools.repeat(Lose(errors.ServerFault)))
+        world.provider.script(name, submit=itertools.repeat(Lose(errors.ContractBroken)))  # the way is open
     world.hand_over(*names)
     PacingLane.objects.update_or_create(
         account=world.account, lane="submit", defaults={"retry_tokens": 0.0, "retry_tokens_at_us": 0}

@@ -255,8 +255,10 @@ def test_64_half_an_hour_is_half_an_hour_when_the_clocks_change(
     assert job.deadline_at - row.accepted_at == timedelta(seconds=1800)
     assert timedelta(seconds=1800) <= job.state_changed_at - row.accepted_at < timedelta(seconds=1810)
     link = world.job("INV-2")
-    rendered_at = link.events.get(to_state="rendered").at
-    assert links.dies_at(rendered_at, link.submissions.get().result) - rendered_at == timedelta(hours=24)
+    rendered_at, result = link.events.get(to_state="rendered").at, link.submissions.get().result
+    made_at = datetime.fromisoformat(result["made_at"])
+    assert timedelta(0) <= rendered_at - made_at < timedelta(seconds=5)
+    assert links.dies_at(rendered_at, result) - made_at == timedelta(hours=24)
     client.force_login(admin_user)
     page = client.get(f"/documents/{link.version.document.public_id}/").text
     assert f'title="{link.deadline_at:%Y-%m-%d %H:%M:%S} UTC"' in page

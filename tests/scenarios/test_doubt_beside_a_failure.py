@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -44,6 +45,23 @@ def test_reconcile_does_not_take_the_failed_one_for_the_lost_one(lost: World) ->
     assert lost.states() == {"INV-1": "unknown"}
     assert submissions() == [(1, "render_failed", False), (2, "open", True)]
     assert len(lost.provider.jobs) == 2
+
+
+def test_the_verdict_is_about_the_lost_one_and_not_about_the_one_that_failed(lost: World) -> None:
+    found = reconcile.look(BatchItem.objects.get().pk, store=lost.store, checker=lost.checker, now=lost.clock.now())
+    assert found.verdict is reconcile.Verdict.UNKNOWABLE
+    assert found.verdict_words.startswith("Cannot be known")
+
+
+def test_a_look_up_that_knows_nothing_of_the_lost_one_settles_it_beside_the_failed_one(lost: World) -> None:
+    lost.provider.capabilities = replace(lost.provider.capabilities, look_up=True)  # type: ignore[misc] # of this one
+    for job_id, job in list(lost.provider.jobs.items()):
+        if job.key == Submission.objects.get(sequence=2).idempotency_key:
+            del lost.provider.jobs[job_id]
+    lost.run_for(600)  # until then its last try may still be on its way
+    pressed(lost)
+    assert lost.states() == {"INV-1": "failed"}
+    assert "never arrived" in Job.objects.get().failure_words
 
 
 def test_an_earlier_one_that_was_finished_after_all_is_taken(lost: World) -> None:

@@ -260,10 +260,10 @@ def test_a_pause_that_a_late_read_is_asked_for_ends_the_slots_that_its_pump_hold
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given_up(world)
-    forgotten: list[Blocks] = []
-    monkeypatch.setattr(Blocks, "forget", lambda blocks: forgotten.append(blocks))
+    forgotten: list[Lane] = []
+    monkeypatch.setattr(Blocks, "forget", lambda blocks: forgotten.append(blocks._lane))
     late_answer(world, Refuse(errors.RateLimited, retry_after=40.0))
-    assert len(forgotten) == 1
+    assert forgotten == [Lane.POLL, Lane.DOWNLOAD]
     lane = PacingLane.objects.get(account=world.account, lane=Lane.POLL)
     assert lane.cool_down_until_us > pacing.to_us(world.clock.now() + timedelta(seconds=30))
 

@@ -112,18 +112,18 @@ def test_a_refused_key_holds_at_once_and_costs_no_document_however_often_it_is_r
     assert world.failures() == {}
 
 
-def test_a_lonely_document_gets_a_few_keys_and_then_an_end(world: World) -> None:
+def test_a_lonely_document_waits_however_often_its_account_is_refused(world: World) -> None:
+    """Nothing shows that it is at fault, so the account is held, and says so, each time that a person resumes it."""
     poison(world, errors.Unauthorized, "POISON")
     world.hand_over("POISON")
     for _ in range(12):
         world.run_until(is_held(world))
-        if world.is_over():
-            break
+        assert world.states() == {"POISON": "pending"}
+        assert world.open_alerts() == ["account_held"]
         resume(world)
-    assert world.states() == {"POISON": "failed"}
-    assert world.failures() == {"POISON": "auth"}
-    assert Submission.objects.count() == ENGINE.new_keys_most + 1
-    assert "4 keys" in world.job("POISON").failure_words
+    world.provider.script("POISON")
+    world.run_to_the_end()
+    world.assert_saved(["POISON"])
 
 
 def test_a_poison_document_that_may_be_there_is_never_failed(world: World) -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from batches import wording
 from batches.engine import health
 from batches.models import Alert, HoldReason, Submission
 from batches.providers import errors
@@ -26,7 +27,8 @@ def test_at_the_deadline_the_id_and_the_last_word_are_kept_and_the_alert_says_wh
     assert (row.provider_job_id, row.outcome) == (world.provider.jobs_of("INV-1")[0].id, "open")
     (alert,) = Alert.objects.filter(closed_at=None)
     assert alert.job == job
-    for part in ("INV-1", "“rendering-v2”", "deadline 60 s", "sent once", "in a batch of 2", "id is kept"):
+    told = ("INV-1", "“rendering-v2”", "deadline 60 s", "sent once", "in a batch of 2", "id is kept")
+    for part in (*told, f"Provider job {wording.masked(row.provider_job_id)}.", "Check again (free) looks at once"):
         assert part in alert.words
     assert f"{job.poll_count} status reads" in job.failure_words
     assert "in a batch of 2" in job.events.last().words

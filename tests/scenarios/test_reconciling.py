@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,9 +17,10 @@ from batches.engine.orders import Order
 from batches.engine.reconcile import Findings, Verdict
 from batches.models import AuditEntry, BatchItem, Exchange, Job, Submission, Verb, WebhookEvent
 from batches.providers import errors
+from batches.providers.base import Receipt
 from batches.storage import artifact_key
 from tests import factories
-from tests.engine.simulated import Complete, Lose, Refuse, SimulatedJob, Word
+from tests.engine.simulated import Complete, Fail, Lose, Refuse, SimulatedJob, Word
 from tests.engine.vendor import pdf
 from tests.scenarios.watching import given_up
 from tests.scenarios.world import World
@@ -322,14 +323,50 @@ def test_the_right_job_is_proven_then_confirmed_then_saved_without_another_bill(
     assert "The PDF's text shows INV-1." in entry.facts["proven"]
 
 
-def test_one_that_is_still_rendering_is_adopted_and_read_until_it_ends(world: World) -> None:
+def test_one_that_is_still_rendering_is_adopted_when_it_is_finished(world: World) -> None:
+    """It may be another document's, and fail; then this one would be sent anew beside its own."""
     unknown(world, "INV-1")
-    adoption = adopted(world, "INV-1", job_at_provider(world, "INV-1").id)
-    assert adoption.result.is_done
-    assert any("no PDF yet" in words for words in adoption.inspection.not_proven)
-    assert world.states() == {"INV-1": "accepted"}
+    job = job_at_provider(world, "INV-1")
+    assert "not finished there (“processing”)" in adopted(world, "INV-1", job.id).result.words
+    assert world.states() == {"INV-1": "unknown"}
+    world.provider.script("INV-1", status=itertools.repeat(Complete()))
+    assert adopted(world, "INV-1", job.id).result.is_done
     world.run_to_the_end()
     world.assert_saved(["INV-1"])
+
+
+def test_one_that_failed_there_frees_nothing_to_be_sent_anew(world: World) -> None:
+    unknown(world, "INV-1", "INV-2")
+    world.provider.script("INV-2", status=itertools.repeat(Fail(unbilled=True)))
+    before = billed(world)
+    assert "It failed there" in adopted(world, "INV-1", job_at_provider(world, "INV-2").id).result.words
+    world.run_to_the_end()
+    assert (billed(world), world.states()["INV-1"]) == (before, "unknown")
+
+
+def with_receipts(world: World, *job_ids: str, at: datetime | None = None) -> None:
+    world.provider.capabilities = replace(world.provider.capabilities, receipts=True)  # type: ignore[misc] # of this one
+    world.provider.receipts = [Receipt((job_id,), at) for job_id in job_ids]
+
+
+def test_what_was_billed_in_that_time_and_is_nobodys_is_a_candidate(world: World) -> None:
+    world.hand_over("INV-2")
+    world.run_to_the_end()
+    unknown(world, "INV-1")
+    mine, known = job_at_provider(world, "INV-1").id, job_at_provider(world, "INV-2").id
+    with_receipts(world, known, mine, at=world.clock.now())
+    findings = reconciled(world, "INV-1")
+    assert [each.provider_job_id for each in findings.candidates] == [mine]
+    assert "1 provider job may be its own" in findings.verdict_words
+    assert "a job that none of our documents has" in words_of(findings)
+
+
+def test_receipts_of_another_time_or_of_known_jobs_are_no_hint(world: World) -> None:
+    unknown(world, "INV-1")
+    with_receipts(world, "pdf_of_last_year", at=world.clock.now() - timedelta(days=300))
+    findings = reconciled(world, "INV-1")
+    assert findings.candidates == ()
+    assert "None of the 1 receipts" in words_of(findings)
 
 
 def test_the_job_of_another_document_is_refused_and_that_document_named(world: World) -> None:
@@ -373,6 +410,7 @@ def test_nothing_of_it_ever_bills(make_world: Callable[..., World]) -> None:
     before = billed(world)
     arrivals = len(world.provider.arrivals)
     for name in ("INV-1", "INV-2"):
+        world.provider.script(name, status=itertools.repeat(Complete()))
         reconciled(world, name)
         adopted(world, name, job_at_provider(world, name).id)
     world.run_to_the_end()

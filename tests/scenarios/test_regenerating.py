@@ -177,7 +177,8 @@ def test_a_final_document_needs_the_right_and_an_upload_makes_no_version_of_it(w
     assert versions.finalise(document.pk, is_final=True, by=BY, now=world.clock.now())
     assert not versions.finalise(document.pk, is_final=True, by=BY, now=world.clock.now())
     assert "marked final" in regenerate(world, "INV-1").words
-    assert regenerate(world, "INV-1", may_regenerate_final=True).is_done
+    assert "handed out" in regenerate(world, "INV-1", may_regenerate_final=True).words, "the right is no consent"
+    assert regenerate(world, "INV-1", may_regenerate_final=True, is_confirmed=True).is_done
     assert [entry.action for entry in AuditEntry.objects.filter(action__contains="final")] == ["mark_final"]
 
 
@@ -226,7 +227,7 @@ def test_a_death_between_two_statements_leaves_nothing(world: World, table: str,
 
 
 def corrected_file(rows: list[dict[str, Any]]) -> Any:
-    return manifests.read(from_upload(io.BytesIO(json.dumps(rows).encode()), "failed.json"))
+    return manifests.read(from_upload(io.BytesIO(json.dumps(rows).encode()), "failed.json"), corrects=True)
 
 
 def test_29_of_500_are_corrected_and_471_stay_untouched(world: World) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from batches.engine import applying, running, standings, verbs
+from batches.engine import applying, polling, running, standings, verbs
 from batches.engine.audit import By
 from batches.engine.orders import Order, Result
 from batches.models import BatchItem, Job, JobState, Submission, Verb
@@ -100,6 +100,19 @@ def test_only_what_was_read_as_unbilled_twice_is_rendered_by_a_retry_and_it_bill
     ended_as(world, JobState.SAVED)
     assert len(world.provider.jobs_of("INV-1")) == 4
     assert Submission.objects.filter(failed_again_at__isnull=False).count() == 3
+
+
+@pytest.mark.parametrize("is_pressed", [False, True])
+def test_what_failed_unbilled_may_be_retried_as_soon_as_a_second_reading_counts(is_pressed: bool, world: World) -> None:
+    """Nobody has to press Check again first, nor to wait for the slow pace of the late watch."""
+    world.provider.script("INV-1", status=itertools.repeat(Fail(unbilled=True)))
+    world.hand_over("INV-1")
+    ended_as(world, JobState.FAILED)
+    cap = polling.poll_cap(world.account).total_seconds()
+    if is_pressed:  # too early to be the second reading, which comes no later for it
+        assert press(world, Verb.CHECK_AGAIN).is_done
+    world.run_for(cap * 1.5 + 10)
+    assert allows(world, Verb.RETRY)
 
 
 @pytest.mark.parametrize("arrived", [True, False])
@@ -208,15 +221,24 @@ def test_a_verb_takes_a_job_from_the_pump_that_holds_it_and_it_is_saved_all_the_
     world.assert_saved(["INV-1"])
 
 
-def test_a_pump_that_dies_after_a_retry_leaves_it_to_the_next_one(world: World) -> None:
+def test_a_retry_is_one_more_try_also_where_its_pump_dies(world: World) -> None:
+    """Whoever asked for it is told that it is not known again, instead of the document being sent for ever."""
     world.provider.script("INV-1", submit=[Lose()] * 6)
     world.hand_over("INV-1")
     ended_as(world, JobState.UNKNOWN)
     world.provider.script("INV-1")
     assert press(world, Verb.RETRY).is_done
     arrivals = len(world.provider.arrivals)
-    world.kill_when(lambda: len(world.provider.arrivals) > arrivals)
-    assert world.killed()
+    for _ in range(30):  # the account whose answers were lost is tried by one at a time, with a pause between
+        world.kill_when(lambda: len(world.provider.arrivals) > arrivals)
+        if world.killed():
+            break
+        world.clock.advance(2)
+    assert len(world.provider.arrivals) == arrivals + 1
+    assert world.states() == {"INV-1": "submitting"}
+    ended_as(world, JobState.UNKNOWN)
+    assert len(world.provider.arrivals) == arrivals + 1
+    assert press(world, Verb.RETRY).is_done
     ended_as(world, JobState.SAVED)
     world.assert_saved(["INV-1"])
 

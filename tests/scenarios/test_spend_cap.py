@@ -75,7 +75,7 @@ def test_it_pauses_before_one_more_would_exceed_its_cap(world: World) -> None:
     (alert,) = Alert.objects.filter(closed_at=None)
     assert (alert.kind, alert.batch) == ("batch_stopped", batch)
     assert "paused at its spend cap" in alert.words
-    assert alert.words.endswith(f"batch {batch.public_id} --resume --spend-cap AMOUNT")
+    assert alert.words.endswith("Raise the cap on its page to let it go on.")
     progress = selectors.progress(batch)
     assert (progress.state, progress.counts.saved, progress.counts.held) == ("paused", 7, 13)
 

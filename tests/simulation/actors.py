@@ -116,9 +116,11 @@ def sweep_once(world: World) -> None:
 
 
 def _outages(world: World, dice: random.Random) -> None:
+    of_reads = random.Random(f"reads {world.plan.seed}")
     while while_troubled(world, dice, 1, 60):
         world.remote.outage = dice.choice(("refused", "silent", "5xx", "429", "402"))
-        world.trace("outage", world.remote.outage)
+        world.remote.spares_reads = world.plan.has("post_only_outages") and of_reads.random() < 0.6
+        world.trace("outage", world.remote.outage, "of submissions" if world.remote.spares_reads else "")
         world.scheduler.sleep(dice.choice((2, 10, 40, 150)) * dice.random())
         world.remote.outage = ""
 

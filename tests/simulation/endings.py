@@ -6,14 +6,18 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from batches import selectors
+from batches.conf import ENGINE
 from batches.models import Batch
 from batches.wording import BatchState
 from tests.simulation.database import read
+from tests.simulation.people import AGAIN
 from tests.simulation.remote import RemoteJob
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+#: What an alert about an uncertain document says that a person can do about it.
+VERBS_NAMED = ("Check again", "Reconcile", "reconcile it")
 ENDED = (BatchState.COMPLETE, BatchState.CANCELLED, BatchState.FAILED, BatchState.PARTIALLY_COMPLETE)
 
 
@@ -22,6 +26,7 @@ def check_end(world: World) -> None:
     _check_batches(world)
     _check_jobs(world)
     _check_ledger(world)
+    _check_tries(world)
     _check_late_successes(world)
     _check_lost_objects(world)
     _check_stop_rules(world)
@@ -51,7 +56,7 @@ def _check_jobs(world: World) -> None:
             world.commits.check_saved(job_id)
         if state in ("unknown", "deadline_exceeded"):
             alerts = read("SELECT words FROM batches_alert WHERE job_id = ? AND closed_at IS NULL", job_id)
-            if not any(words for (words,) in alerts):
+            if not any(any(verb in words for verb in VERBS_NAMED) for (words,) in alerts):
                 world.report(f"job {job_id} is {state}, and no alert says what to do")
         if failure_class == "internal":
             world.report(f"job {job_id} was parked as internal")
@@ -66,7 +71,7 @@ def _check_ledger(world: World) -> None:
         )
     }
     states = dict(read("SELECT id, state FROM batches_job"))
-    bills: dict[str, int] = defaultdict(int)
+    bills: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for key, jobs in remote.accepted_keys.items():
         if key not in known:
             world.report(f"{jobs[0].name} was accepted under a key that no submission has")
@@ -74,7 +79,7 @@ def _check_ledger(world: World) -> None:
         job_id, _sequence, provider_job_id = known[key]
         billed = sum(job.bills for job in jobs)
         if key not in remote.doubled:
-            bills[jobs[0].name] += billed
+            bills[jobs[0].name][job_id] += billed
             if billed > 1:
                 world.report(f"{jobs[0].name} was billed {billed} times for one key")
         if provider_job_id is not None and provider_job_id not in {job.id for job in jobs}:
@@ -86,9 +91,30 @@ def _check_ledger(world: World) -> None:
             found = read("SELECT 1 FROM batches_alert WHERE job_id = ? AND kind = 'surplus'", job_id)
             if not found:
                 world.report(f"{jobs[0].name} was made twice under one key, and no alert says so")
-    for name, count in bills.items():
-        if count > 1:
-            world.report(f"{name} was billed {count} times")
+    again = {
+        job_id
+        for (job_id,) in read(
+            "SELECT j.id FROM batches_job j JOIN batches_documentversion v ON v.id = j.version_id WHERE v.reason = ?",
+            AGAIN,
+        )
+    }
+    for name, count_of in bills.items():
+        if max(count_of.values()) > 1 or sum(count for job_id, count in count_of.items() if job_id not in again) > 1:
+            world.report(f"{name} was billed {dict(count_of)} times, by job; a person wanted {sorted(again)}")
+
+
+def _check_tries(world: World) -> None:
+    """No key arrives more often than six times, but for refusals that spend no try, and what a person sent again."""
+    retried: dict[str, int] = dict(
+        read(
+            "SELECT s.idempotency_key, count(*) FROM batches_submission s"
+            " JOIN batches_jobevent e ON e.job_id = s.job_id WHERE e.reason = 'retry' GROUP BY s.idempotency_key"
+        )
+    )
+    for key, arrived in world.remote.arrivals.items():
+        most = ENGINE.submit_tries_most + world.remote.limited[key] + retried.get(key, 0)
+        if arrived > most:
+            world.report(f"a key arrived {arrived} times, more than {most}: {key[:6]}")
 
 
 def _was_heard(world: World, job: RemoteJob) -> bool:

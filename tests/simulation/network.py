@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import BinaryIO
@@ -24,6 +25,7 @@ from batches.providers.base import (
     Downloaded,
     Finished,
     JobStatus,
+    LookedUp,
     PreparedRequest,
     Provider,
     ResultRef,
@@ -50,6 +52,11 @@ class RemoteProvider(Vendor):
     def __init__(self, remote: Remote) -> None:
         self.remote = remote
         self._scheduler = remote.scheduler
+        self.capabilities = replace(
+            RemoteProvider.capabilities,
+            client_key=not remote.plan.has("keyless"),
+            look_up=remote.plan.has("look_up"),
+        )
 
     def submit(
         self, request: PreparedRequest, *, idempotency_key: str, now: datetime, gate: Callable[[], None]
@@ -155,6 +162,12 @@ class RemoteProvider(Vendor):
         self._call("poll")
         return self.remote.status(provider_job_id)
 
+    def find_submission(self, idempotency_key: str, *, first_sent_at: datetime, now: datetime) -> LookedUp | None:
+        if not self.capabilities.look_up:
+            return None
+        self._call("look_up")
+        return self.remote.found_by(idempotency_key)
+
     def download(self, ref: ResultRef, sink: BinaryIO, *, max_bytes: int, now: datetime) -> Downloaded:
         self._call("download")
         content, content_type, announced = self.remote.file(ref.provider_job_id)
@@ -171,7 +184,7 @@ class RemoteProvider(Vendor):
         self._call("account")
         if not self.remote.key_is_good:
             raise self.remote.error("account", errors.Unauthorized, 401)
-        if self.remote.outage == "5xx":
+        if self.remote.outage_of_reads == "5xx":
             raise self.remote.error("account", errors.ServerFault, 502)
         return AccountState(
             plan="simulated",
@@ -191,9 +204,9 @@ class RemoteProvider(Vendor):
         remote = self.remote
         self._maybe_suspend()
         self._scheduler.sleep(remote.rng.uniform(0.001, 0.05))
-        if remote.outage == "refused" or remote.meets("not_sent", 0.4):
+        if remote.outage_of_reads == "refused" or remote.meets("not_sent", 0.4):
             raise remote.error(call, errors.NotSent)
-        if remote.outage == "silent" or remote.meets("lost_answers", 0.3):
+        if remote.outage_of_reads == "silent" or remote.meets("lost_answers", 0.3):
             self._scheduler.sleep(remote.rng.choice((0.1, ENGINE.read_timeout)))
             raise remote.error(call, errors.AnswerLost)
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 PATIENCE_US = 200_000_000
 SOMEBODY = By(None, "a person", "command line")
 PAUSED = "A person paused it."
-#: Regenerate makes other documents of them.
+#: The reason by which a version that a person had made again is known.
+AGAIN = "A person wants it again."
 PRESSED = (
     Verb.CHECK_AGAIN,
     Verb.FETCH_AGAIN,
@@ -34,6 +35,7 @@ PRESSED = (
     Verb.DISMISS,
     Verb.REOPEN,
     Verb.RECONCILE,
+    Verb.REGENERATE,
 )
 
 
@@ -101,7 +103,8 @@ def press_verbs(world: World, dice: random.Random) -> None:
             continue
         verb = dice.choice(PRESSED)
         chosen = dice.sample(items, dice.randint(1, min(3, len(items))))
-        order = Order(SOMEBODY, reason="A person wants it.", is_confirmed=dice.random() < 0.5)
+        reason = AGAIN if verb is Verb.REGENERATE else "A person wants it."
+        order = Order(SOMEBODY, reason=reason, is_confirmed=dice.random() < 0.5)
         if verb is Verb.RECONCILE:
             results = _reconcile(world, chosen, order)
         else:

@@ -58,6 +58,17 @@ KINDS: dict[str, float] = {
 #: The share of seeds in which people apply verbs to documents.
 VERBS_SHARE = 0.35
 
+#: The share of seeds whose vendor reckons a key's age from its first sight, whatever it answered then, and of those in
+#: which outages may hit submissions alone.
+SIGHT_SHARE = 0.5
+POST_ONLY_SHARE = 0.5
+#: Of seeds whose vendor takes no idempotency key, so that nothing that may have arrived can be repeated; and of those
+#: whose vendor can be asked what it has under a key.
+KEYLESS_SHARE = 0.1
+LOOK_UP_SHARE = 0.15
+#: What a vendor does with keys, and one that takes none cannot.
+OF_KEYS = frozenset({"double_jobs", "stored_refusals", "marks_replays"})
+
 #: Documents of a batch: what matters is how many faults each of them meets, so most runs are small and quick.
 SIZES = (1, 1, 2, 2, 3, 5)
 #: Limits show only where there is something to limit.
@@ -100,9 +111,19 @@ def plan_of(seed: int) -> Plan:
     kinds = frozenset(kind for kind, share in KINDS.items() if rng.random() < share)
     if random.Random(f"verbs {seed}").random() < VERBS_SHARE:  # by dice of its own: every other choice stays the seed's
         kinds |= {"verbs"}
+    if random.Random(f"sight {seed}").random() < SIGHT_SHARE:
+        kinds |= {"keys_age_from_sight"}
+    if random.Random(f"post only {seed}").random() < POST_ONLY_SHARE:
+        kinds |= {"post_only_outages"}
+    if random.Random(f"keyless {seed}").random() < KEYLESS_SHARE:
+        kinds = (kinds | {"keyless"}) - OF_KEYS
+    elif random.Random(f"look-up {seed}").random() < LOOK_UP_SHARE:
+        kinds |= {"look_up"}
     retention = rng.choice((90, 90, 120, 180, 3600))
     if "stored_refusals" in kinds:
-        retention = min(retention, 600)  # a refusal that comes again for each repeat ends with the key, and so the run
+        retention = min(
+            retention, 1800
+        )  # alone, a document gives a refused key up at half of it: within the quiet time
     if "double_jobs" in kinds:
         retention = max(retention, 180)  # a second holder comes only after a lease, and must still be allowed to send
     fast, slow = rng.choice(((0.2, 2), (1, 6), (5, 30)))

@@ -25,11 +25,11 @@ def _saved_before_stored(stack: ExitStack) -> None:
     """A collection says that it stored the PDF, and stores it a moment later."""
     plain = collection._Collection._fetch_and_store
 
-    def hasty(self: Any, ref: Any) -> Any:
+    def hasty(self: Any, *given: Any) -> Any:
         store = self.store
         self.store = _WriteBehind(store)
         try:
-            return plain(self, ref)
+            return plain(self, *given)
         finally:
             self.store = store
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from batches.providers import errors
-from batches.providers.base import Accepted, ExchangeFacts, Finished, JobPhase, JobStatus, ResultRef
+from batches.providers.base import Accepted, ExchangeFacts, Finished, JobPhase, JobStatus, LookedUp, ResultRef
 from tests.engine.vendor import name_in, pdf
 from tests.simulation.plan import Plan
 from tests.simulation.scheduler import Process, Scheduler
@@ -80,6 +81,7 @@ class Remote:
     trace: Callable[..., None]
     is_calm: bool = False
     outage: str = ""
+    spares_reads: bool = False  # the outage hits submissions alone
     key_is_good: bool = True
     credit: int | None = None
     jobs: dict[str, RemoteJob] = field(default_factory=dict)
@@ -88,6 +90,10 @@ class Remote:
     bodies: dict[str, str] = field(default_factory=dict)
     doubled: set[str] = field(default_factory=set)
     refusals: dict[str, Refusal] = field(default_factory=dict)
+    #: When each key was seen first, how often it arrived, and how often it was answered with 429 or for the account.
+    seen_us: dict[str, int] = field(default_factory=dict)
+    arrivals: Counter[str] = field(default_factory=Counter)
+    limited: Counter[str] = field(default_factory=Counter)
     #: Whose process was told each job's id.
     told: dict[str, Process] = field(default_factory=dict)
     under_way: set[tuple[int, int]] = field(default_factory=set)
@@ -102,6 +108,10 @@ class Remote:
         """Does this call meet that trouble?"""
         return not self.is_calm and self.plan.has(kind) and self.rng.random() < min(0.9, self.plan.share * times)
 
+    @property
+    def outage_of_reads(self) -> str:
+        return "" if self.spares_reads else self.outage
+
     # --- submissions ---
 
     def arrive(self, body: bytes, key: str) -> Accepted | Finished:
@@ -113,6 +123,16 @@ class Remote:
         if self.bodies.setdefault(key, digest) != digest:
             self.report(f"{name}: other bytes under a key that is known")
         now = self.scheduler.now_us
+        self.arrivals[key] += 1
+        if now >= self.seen_us.setdefault(key, now) + self.retention_us:
+            self.seen_us[key] = now
+        try:
+            return self._judge(name, digest, key, now)
+        except (errors.RateLimited, errors.AccountRefused):
+            self.limited[key] += 1
+            raise
+
+    def _judge(self, name: str, digest: str, key: str, now: int) -> Accepted | Finished:
         self._refuse_by_mood()
         if not self.key_is_good:
             raise self.error("submit", errors.Unauthorized, 401)
@@ -126,7 +146,9 @@ class Remote:
         if self.meets("server_faults", 0.5):
             self._keep_refusal(key, errors.ServerFault, 503)
             raise self.error("submit", errors.ServerFault, 503, retry_after=self.rng.choice((None, 2.0)))
-        known = self.keys.get(key)
+        if self.plan.has("keyless") and key in self.accepted_keys:
+            self.report(f"{name}: sent again, and the provider takes no key by which it could know it")
+        known = None if self.plan.has("keyless") else self.keys.get(key)
         if known is not None and now < known.since_us + self.retention_us:
             if now < known.busy_until_us:
                 raise self.error("submit", errors.KeyConflict, 409, code="in_flight")
@@ -194,7 +216,8 @@ class Remote:
         self.jobs[job.id] = job
         self.accepted_keys.setdefault(key, []).append(job)
         busy = int(self.rng.uniform(0.1, 3) * 1e6) if self.meets("slow_network") else 0
-        self.keys[key] = KnownKey(digest, job, now, now + busy)
+        since = self.seen_us[key] if self.plan.has("keys_age_from_sight") else now
+        self.keys[key] = KnownKey(digest, job, since, now + busy)
         if self.credit is not None:
             self.credit -= 1
         self.trace("accepted", name, job.id)
@@ -216,6 +239,10 @@ class Remote:
             self.report(f"a status read names job {job_id}, which this provider never made")
         if job is None or now < job.visible_us:
             raise self.error("poll", errors.NotFound, 404)
+        return self._status(job)
+
+    def _status(self, job: RemoteJob) -> JobStatus:
+        now = self.scheduler.now_us
         facts = self.exchange("poll", 200)
         if now < job.finishes_us:
             word = self.rng.choice(("reticulating", "")) if self.meets("unknown_words") else "processing"
@@ -231,6 +258,13 @@ class Remote:
                 unbilled=job.failure in UNBILLED_CODES,
             )
         return JobStatus(job.id, JobPhase.SUCCEEDED, "completed", facts, result=self.result(job))
+
+    def found_by(self, key: str) -> LookedUp:
+        """Every job that was ever accepted under a key, as it stands."""
+        self._refuse_reads("look_up")
+        jobs = self.accepted_keys.get(key, ())
+        self.trace("was asked for a key", key[:6], len(jobs))
+        return LookedUp(tuple(self._status(job) for job in jobs), self.exchange("look_up", 200))
 
     def has_finished(self, job_id: str) -> bool:
         """Is there a PDF of it, now or soon, as far as the vendor knows?"""
@@ -262,8 +296,9 @@ class Remote:
         return b"", "application/pdf", 0
 
     def _refuse_reads(self, call: str) -> None:
-        if self.outage in ("5xx", "429"):
-            kind, status = {"5xx": (errors.ServerFault, 502), "429": (errors.RateLimited, 429)}[self.outage]
+        outage = self.outage_of_reads
+        if outage in ("5xx", "429"):
+            kind, status = {"5xx": (errors.ServerFault, 502), "429": (errors.RateLimited, 429)}[outage]
             raise self.error(call, kind, status)
         if not self.key_is_good:
             raise self.error(call, errors.Unauthorized, 401)

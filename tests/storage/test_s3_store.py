@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +25,7 @@ from batches.storage.s3 import S3Store
 from tests.storage.listing import keys_in
 from tests.storage.s3_server import BUCKET, CREDENTIALS, answering_always, make_bucket, s3_client, s3_service
 
+STAGING = Path(tempfile.gettempdir()) / f"staging-of-tests-{os.getpid()}"
 KEY = artifact_key("main", "INV-1", 1)
 PDF = b"%PDF-1.4\n%%EOF\n"
 
@@ -49,7 +56,7 @@ def store(service: str, client: Any) -> Iterator[S3Store]:
 
 
 def make_store(address: str, *, bucket: str = BUCKET, prefix: str = "pre/fix") -> S3Store:
-    return S3Store(bucket=bucket, prefix=prefix, endpoint_url=address, region="eu-central-1")
+    return S3Store(bucket=bucket, prefix=prefix, endpoint_url=address, region="eu-central-1", staging=STAGING)
 
 
 def uses(store: S3Store) -> list[Callable[[], Any]]:
@@ -229,3 +236,67 @@ def test_names_that_somebody_else_gave_are_listed_and_walked_behind(store: S3Sto
     assert keys_in(store) == everything
     for index, name in enumerate(everything):
         assert [facts.key for facts in store.iter_facts(name)] == everything[index + 1 :]
+
+
+# --- staging files ---
+
+
+def in_staging(store: S3Store, folder: Path) -> S3Store:
+    store._staging = folder
+    return store
+
+
+KILLED_WHILE_DOWNLOADING = """
+import sys, time
+from pathlib import Path
+from batches.storage.s3 import S3Store
+store = S3Store(bucket="b", prefix="", endpoint_url="http://127.0.0.1:9", region="eu", staging=Path(sys.argv[1]))
+with store.staging() as path:
+    path.write_bytes(b"x" * 1_000_000)
+    print("there", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_what_a_killed_process_was_downloading_is_swept_by_its_age_and_nothing_else_is(
+    service: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "data" / "staging"
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED_WHILE_DOWNLOADING, str(folder)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "there\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    (left,) = folder.iterdir()
+    assert (left.stat().st_size, left.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (
+        1_000_000,
+        0o600,
+        0o700,
+    )
+    (folder / "of-somebody-else").touch()
+    store, now = in_staging(make_store(service), folder), datetime.now(UTC)
+    assert store.sweep_temporaries(timedelta(hours=1), now) == 0
+    assert store.sweep_temporaries(timedelta(hours=1), now + timedelta(hours=2)) == 1
+    assert [path.name for path in folder.iterdir()] == ["of-somebody-else"]
+
+
+def test_no_room_for_a_staging_file_is_a_full_store_and_never_an_error_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store = in_staging(make_store("http://127.0.0.1:9"), tmp_path / "staging")
+    (tmp_path / "staging").mkdir()
+    monkeypatch.setattr(tempfile._os, "open", full)  # type: ignore[attr-defined]  # by which mkstemp makes it
+    with pytest.raises(StoreFull, match="No space is left"), store.staging():
+        pass
+
+
+def test_a_staging_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    store = in_staging(make_store("http://127.0.0.1:9"), tmp_path / "file" / "staging")
+    with pytest.raises(StoreUnavailable, match="where downloads lie first, cannot be used"), store.staging():
+        pass

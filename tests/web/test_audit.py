@@ -19,7 +19,20 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from batches import audits
-from batches.models import AuditEntry, Batch, Job, JobState, Membership, ProviderAccount, Role, Workspace
+from batches.models import (
+    AuditEntry,
+    Batch,
+    BulkAction,
+    BulkActionItem,
+    ItemResult,
+    Job,
+    JobState,
+    Membership,
+    ProviderAccount,
+    Role,
+    Verb,
+    Workspace,
+)
 from tests.commands.shell import run
 from tests.factories import NOW, make_job, make_saved_job, make_workspace
 from tests.web.conftest import make_member, signed_in
@@ -138,6 +151,35 @@ def test_the_number_of_queries_does_not_grow(batch: Batch, manager: Client) -> N
         job = make_saved_job(batch=batch)
         entry(batch.workspace, subject=f"document {job.version.document.public_id} v1")
     assert queries() == one
+
+
+def test_a_documents_part_of_the_log_has_the_bulk_actions_that_settled_it(batch: Batch, manager: Client) -> None:
+    mine, other = (make_job(batch=batch, business_id=name, state=JobState.FAILED) for name in ("INV-1", "INV-2"))
+    for number, (job, result) in enumerate(
+        ((mine, ItemResult.DONE), (mine, ItemResult.SKIPPED), (mine, ItemResult.WAITING), (other, ItemResult.DONE))
+    ):
+        action = BulkAction.objects.create(
+            public_id=f"act_{number}",
+            workspace=batch.workspace,
+            batch=batch,
+            verb=Verb.RETRY,
+            actor_words="m.okoye",
+            creation_key=str(number),
+        )
+        item = batch.items.get(version=job.version)
+        BulkActionItem.objects.create(
+            action=action, position=0, item=item, version=job.version, job_state=job.state, result=result
+        )
+        facts = {"verb": "retry", "batch": batch.public_id}
+        entry(batch.workspace, action="confirm_bulk_action", subject=f"bulk action {action.public_id}", facts=facts)
+    document = mine.version.document.public_id
+    entry(batch.workspace, action="retry", subject=f"document {document}")
+    for wanted in (document, f"document {document}", "INV-1"):
+        rows = manager.get("/audit/", {"subject": wanted}).context["rows"]
+        assert {row.entry.subject for row in rows} == {f"document {document}", "bulk action act_0", "bulk action act_1"}
+    assert f"/batches/{batch.public_id}/actions/act_0/" in manager.get("/audit/", {"subject": document}).text
+    csv_text = b"".join(manager.get("/audit/entries.csv", {"subject": document}).streaming_content).decode()
+    assert "bulk action act_0" in csv_text
 
 
 def test_the_csv_holds_what_the_filters_leave_guards_formulas_and_is_an_entry_itself(
@@ -300,7 +342,7 @@ def test_every_action_that_is_written_has_words() -> None:
     named = set()
     for path in (ROOT / "batches").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and _name(node.func) in ("record", "_record"):
+            if isinstance(node, ast.Call) and _name(node.func) in ("record", "record_each", "_record"):
                 for argument in node.args[:2]:
                     named |= {
                         each.value

@@ -13,7 +13,18 @@ from django.test import Client
 
 from batches import storage
 from batches.engine import audit, running
-from batches.models import Artifact, AuditEntry, Batch, Exchange, Job, JobEvent, JobState, ProviderAccount
+from batches.models import (
+    Artifact,
+    AuditEntry,
+    Batch,
+    BatchItem,
+    Exchange,
+    FailureClass,
+    Job,
+    JobEvent,
+    JobState,
+    ProviderAccount,
+)
 from tests.factories import NOW, make_accepted_job, make_job, make_saved_job, make_submission, make_version
 from tests.web.stored import store_pdf
 
@@ -352,3 +363,14 @@ def test_what_carries_one_instant_stands_in_the_order_in_which_it_came_about(bat
     Exchange.objects.update(at=NOW)
     titles = [entry.title for entry in operator.get(page_of(job)).context["history"].timeline]
     assert titles == ["Taken in", "Submitting", "Submission", "Fetching", "Stored and checked", "Saved"]
+
+
+def test_a_dismissed_document_says_where_and_why(batch: Batch, operator: Client) -> None:
+    job = make_job(batch=batch, state=JobState.FAILED, failure_class=FailureClass.RENDER_FAILED)
+    item = BatchItem.objects.get(document=job.version.document)
+    page = f"/documents/{job.version.document.public_id}/"
+    assert "Dismissed in" not in operator.get(page).text
+    BatchItem.objects.filter(pk=item.pk).update(dismissed_at=NOW, dismissed_note="Paid by <hand>")
+    text = operator.get(page).text
+    assert f"Dismissed in {batch.name}." in text
+    assert "Paid by &lt;hand&gt;." in text

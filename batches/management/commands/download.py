@@ -31,7 +31,7 @@ class Command(DatabaseCommand):
         if out.is_dir():
             raise choosing.refusal(f"{out} is a folder; give the name of the file, such as {out / 'documents.zip'}.")
         try:
-            archive = archives.build(batch, store=storage.open_store(settings.STORAGE_URL), now=now)
+            archive = archives.build(batch, store=storage.open_store(settings.STORAGE_URL), now=now, with_ids=True)
             _write(archive, out)
         except archives.NothingSaved:
             raise CommandError(f"Nothing of {batch.public_id} is saved yet, so there is nothing to download.") from None

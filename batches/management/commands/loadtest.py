@@ -56,14 +56,16 @@ class Command(DatabaseCommand):
         loadtest_run.refuse_held(account)
         if workspace.archived_at:
             raise choosing.refusal(f"The workspace {WORKSPACE} is archived; a load test needs it.")
+        if loadtest_run.repair(account):
+            self.stderr.write(f"A load test was killed before; max_in_flight is {account.max_in_flight} again.")
         steps: list[rules.Step] = []
         stopped = interrupted = False
         with loadtest_run.stops_noted() as stops:
             test = LoadTest(workspace, account, options["documents"], stops)
             try:
-                with loadtest_run.limits_put_back(account), Probes() as probes:
+                with loadtest_run.limits_put_back(account, options["steps"]) as limit, Probes() as probes:
                     for concurrency in options["steps"]:
-                        step = test.step(concurrency, options["seconds_per_step"], probes)
+                        step = test.step(concurrency, options["seconds_per_step"], probes, limit)
                         steps.append(step)
                         if not options["json"]:
                             self._say(step, is_first=len(steps) == 1)
@@ -106,6 +108,7 @@ class Command(DatabaseCommand):
     def _conclude(
         self, account: ProviderAccount, steps: list[rules.Step], *, stopped: bool, interrupted: bool, as_json: bool
     ) -> None:
+        account.refresh_from_db(fields=["max_in_flight"])
         pace = rules.pace_allows(account.submit_interval_ms)
         words = rules.verdict(steps, stopped=stopped, pace=pace) if steps else "It ended before the first step did."
         if as_json:
@@ -121,7 +124,7 @@ class Command(DatabaseCommand):
         else:
             self.stdout.write(words)
             self.stdout.write(
-                f"Latency is from sending to the stored PDF. max_in_flight is {account.max_in_flight} again."
+                f"Latency is from sending to the stored PDF. max_in_flight is now {account.max_in_flight}."
             )
         if interrupted:
             self.stderr.write("Interrupted; the account's limits are as before and what was not sent is cancelled.")

@@ -22,8 +22,9 @@ from batches.models import DocumentVersion, Verb
 class Command(VerbCommand):
     verb = Verb.REGENERATE
     help = (
-        "Make the next version of each document and have it rendered; bills 1 each. The earlier versions stay. A "
-        "document that is marked final is refused: the mark is taken off on its page."
+        "Make the next version of each document and have it rendered; bills 1 each, also of one that is saved: say "
+        "--state failed for those that are not. The earlier versions stay. A document that is marked final is refused: "
+        "the mark is taken off on its page."
     )
 
     new: NewInput | None = None

@@ -37,5 +37,5 @@ class Command(DatabaseCommand):
             self.stdout.write(line, ending="")
 
     def _lines(self, batch: Batch, form: str) -> Iterator[str]:
-        rows = results.rows(batch)
+        rows = results.rows(batch, with_ids=True)
         return results.csv_lines(results.COLUMNS, rows) if form == "csv" else results.jsonl_lines(rows)
