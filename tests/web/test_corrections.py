@@ -90,6 +90,26 @@ def test_the_list_goes_out_comes_back_and_is_replaced(failed: Batch, manager: Cl
     assert "These rows were replaced in" in manager.get(reverse("batches:draft_detail", args=[draft.public_id])).text
 
 
+def test_a_row_that_leaves_its_document_is_shown_with_the_one_that_failed(failed: Batch, manager: Client) -> None:
+    rows = list(csv.DictReader(io.StringIO(listed(manager, failed).decode("utf-8-sig"), newline="")))
+    table = io.StringIO(newline="")
+    writer = csv.writer(table)
+    writer.writerows(
+        [["id", "html", "option.format", "_row", "_code"], [rows[0]["id"], rows[0]["html"], "A5", "0", "x"]]
+    )
+    hand_over(manager, failed, table.getvalue().encode())
+    draft = Draft.objects.get(target=failed)
+    assert draft.report is not None
+    assert draft.report["summary"]["corrected"] == 1, draft.report
+    address = reverse("batches:draft_row", args=[draft.public_id, 0])
+    assert "The document of the version that failed, which this row leaves as it is" in manager.get(address).text
+    document = failed.items.get(position=0).version
+    assert manager.get(f"{address}?frame").content == bytes(document.input_inline or b"")
+    replace(manager, draft)
+    made = failed.items.get(position=0).version
+    assert (made.number, made.options, made.input_inline) == (2, {"format": "A5"}, document.input_inline)
+
+
 def test_what_would_be_refused_is_named_with_words_and_no_button(failed: Batch, manager: Client) -> None:
     answer = hand_over(manager, failed, b"id,html\r\nB-9,<p>x</p>\r\nA-2,<p>two</p>\r\n")
     assert "The batch has no row with this id." in answer.text

@@ -49,6 +49,16 @@ def test_the_page_offers_the_data_and_both_versions(manager: Client, job: Job) -
     assert "which is published" in page
 
 
+def test_the_same_again_with_edited_data_or_another_version_is_asked_about(manager: Client, job: Job) -> None:
+    shown = json.dumps({"name": "Una"}, indent=2).replace("\n", "\r\n")  # as a browser sends it
+    for changed in ({"data": shown.replace("Una", "Ada"), "template": "1"}, {"data": shown, "template": "2"}):
+        answer = send(manager, job, source="same", **changed)
+        assert "Choose which of them is meant: nothing was made." in answer.content.decode()
+        assert current(job)[0] == 1
+    assert send(manager, job, source="same", data=shown, template="1").status_code == 302
+    assert current(job) == (2, "<p>Una</p>", 1, {"name": "Una"})
+
+
 @pytest.mark.parametrize(("number", "text"), [("1", "<p>Ada &amp; Co</p>"), ("2", "<p>Dear Ada &amp; Co</p>")])
 def test_edited_data_fills_the_version_that_was_chosen_and_is_pinned(
     manager: Client, job: Job, number: str, text: str
