@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-# Tests that measure a pace on a real stack have the machine for themselves; the others run two at a time, file by file in
-# their own order: by the number of its tests, the simulator would come last, and alone.
-TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"
+# Tests that measure a pace on a real stack have the machine for themselves; the others run together, file by file in their
+# own order: by the number of its tests, the simulator would come last, and alone. Many of them wait for a stack or a browser,
+# so three keep two cores busy; beside PostgreSQL's own processes two do.
+TOGETHER := --dist loadfile --no-loadscope-reorder -m "not alone"
 # What never meets the configured database, or brings its own, or says nothing that the engine's and the pages' tests do not,
 # runs once, on the SQLite turn: adapters, sandbox, manifests, stores, the simulator, the demonstration, commands, words.
 ONCE := tests/providers tests/sandbox tests/manifests tests/storage tests/simulation tests/test_demo.py \
@@ -18,9 +19,9 @@ ONCE := tests/providers tests/sandbox tests/manifests tests/storage tests/simula
 RULES := tests/test_loadtest.py $(patsubst %,tests/scenarios/test_%.py,account_health account_trouble cases_of_others \
 	collecting doubt_beside_a_failure fetching_early late_beside_another late_watch learned_deadline learned_polling one_fault_stays_one \
 	poison_documents polling_ends refusals slots_of_reads store_troubles woken_by_webhooks)
-TOGETHER_ON_POSTGRES := $(TOGETHER) $(addprefix --ignore=,$(ONCE) $(RULES))
+TOGETHER_ON_POSTGRES := -n 2 $(TOGETHER) $(addprefix --ignore=,$(ONCE) $(RULES))
 # Races and deaths are told on both databases; what happens between a stack and its provider or server, on one.
-TOGETHER_ON_SQLITE := $(TOGETHER) $(addprefix --ignore=tests/scenarios/,test_few_connections.py test_webhooks_end_to_end.py)
+TOGETHER_ON_SQLITE := -n 3 $(TOGETHER) $(addprefix --ignore=tests/scenarios/,test_few_connections.py test_webhooks_end_to_end.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo up test test-sqlite test-postgres simulate chaos chromium lint types check lock clean \

@@ -293,6 +293,7 @@ class Supervisor:
         """Returns the exit code: 0 after a stop in order, 1 when tasks had to be killed."""
         db.connections.close_all()
         gc.freeze()
+        processes.share_heaps_between_threads()
         pause = FIRST_RESTART_SECONDS
         while True:
             started_at = time.monotonic()

@@ -18,6 +18,8 @@ from types import FrameType
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+_M_ARENA_MAX = -8
+HEAPS_MOST = 2
 # Loaded before any fork: a child between fork and exec must not load libraries.
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 _parent_of_fork = 0
@@ -54,6 +56,15 @@ def name_process(name: str) -> None:
     """Show this process as `name` (15 characters at most) in ps and top (Linux only)."""
     if _libc is not None:
         _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def share_heaps_between_threads() -> None:
+    """Let the threads of this process and of its forks share few heaps (glibc only).
+
+    Else each of dozens of threads gets one that keeps what it once needed: megabytes in each worker that nobody uses.
+    """
+    if _libc is not None and hasattr(_libc, "mallopt"):
+        _libc.mallopt(_M_ARENA_MAX, HEAPS_MOST)
 
 
 def make_forks_die_with_parent() -> None:

@@ -21,6 +21,8 @@ from batches.engine.threads import Threads
 from batches.models import ProviderAccount
 from batches.providers.base import Provider
 
+#: After a read for which its thread woke too late, the next one is begun so soon.
+SOON_AGAIN = timedelta(seconds=0.25)
 #: Of an account, by id, what was learned about it and when.
 Tell = Callable[[int, AccountEffect, datetime], None]
 
@@ -41,10 +43,16 @@ class Errands:
         self._watching: set[int] = set()  # submissions
         self._watched: list[steps.Watched] = []
         self._watch_at = clock.now()
+        self._has_missed = False  # a read is begun anew at `_watch_at`
 
     @property
     def under_way(self) -> bool:
         return bool(self._probing or self._watching)
+
+    @property
+    def looks_again(self) -> bool:
+        """A read was put off by a moment, and the pump is to stay for it."""
+        return self._has_missed
 
     def take(self, result: steps.Probed | steps.Watched) -> None:
         """What a thread brought. It waits here until it is settled, which needs the database."""
@@ -94,12 +102,16 @@ class Errands:
             account = accounts[watched.watch.account_id]
             tell(account.pk, latewatch.effect(watched, account, now=now, rng=self._rng), now)
             self._watching.discard(self._watched.pop(0).watch.submission_id)
+            if watched.not_read:  # on a busy machine many slots are missed: soon again, and not at the next look
+                self._watch_at = min(self._watch_at, now + SOON_AGAIN)
+                self._has_missed = True
 
     def watch(self, accounts: Iterable[ProviderAccount], providers: Providers, now: datetime) -> None:
         """Begin the late reads that are due, now and then."""
         if now < self._watch_at or self._threads.halt.is_set():
             return
         self._watch_at = now + timedelta(seconds=self._conf.watch_look_seconds)
+        self._has_missed = False
         for account in accounts:
             # A slot without a thread would only be missed.
             most = min(self._conf.watch_reads_most, self._threads.poll.free(account.pk))

@@ -144,7 +144,7 @@ class Pump:
     def _is_over(self, now: datetime) -> bool:
         if self.stopping() or now >= self._ends_at:
             return True
-        if self._held or len(self._outbox) or self._errands.under_way:
+        if self._held or len(self._outbox) or self._errands.under_way or self._errands.looks_again:
             self._busy_at = now
         return now >= self._busy_at + timedelta(seconds=self.conf.pump_idle_seconds)
 
