@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,8 @@ import pytest
 from batches.conf import ENGINE
 from batches.engine import latewatch, pacing, steps
 from batches.engine.blocks import Blocks
-from batches.models import Lane
+from batches.engine.errands import SOON_AGAIN, Errands
+from batches.models import Lane, Submission
 from batches.providers.base import JobStatus
 from tests.scenarios.watching import FIRST, given_up
 from tests.scenarios.world import World
@@ -90,3 +92,44 @@ def test_a_late_read_that_missed_its_slot_is_due_again_at_once(world: World, *, 
     assert row.watch_at == world.clock.now()
     again = latewatch.claim_due(world.account, slots, now=world.clock.now(), most=5)
     assert [each.submission_id for each in again] == [row.pk]
+
+
+def test_after_a_missed_slot_a_pump_stays_and_begins_the_late_read_anew_in_a_moment(world: World) -> None:
+    """A busy machine misses many: at one look in five seconds, a read that a person asked for would take minutes."""
+    row = given_up(world)
+    world.clock.advance(FIRST)
+    threads, slots = Threads(), Blocks(Lane.POLL, ENGINE)
+    errands = Errands(
+        ENGINE,
+        threads,  # as much as is used
+        poll_slots=slots,
+        clock=world.clock,
+        rng=random.Random(1),
+    )
+    accounts, begun_at = {world.account.pk: world.account}, world.clock.now()
+    errands.watch(accounts.values(), world.providers(), begun_at)
+    assert len(threads.begun) == 1
+    watch = steps.Watch(row.pk, row.job_id, world.account.pk, "pdf_1", "INV-1", begun_at, None)
+    errands.take(steps.Watched(watch, not_read=True))
+    Submission.objects.filter(pk=row.pk).update(watch_at=begun_at)
+    errands.settle_watches(accounts, lambda *_told: None, begun_at)
+    assert (errands.under_way, errands.looks_again) == (False, True), "the pump stays, and a draining one does not"
+    errands.watch(accounts.values(), world.providers(), begun_at + SOON_AGAIN / 2)
+    assert len(threads.begun) == 1
+    errands.watch(accounts.values(), world.providers(), begun_at + SOON_AGAIN)
+    assert (len(threads.begun), errands.looks_again) == (2, False)
+
+
+class Threads:
+    """Begins nothing, and says what was to begin."""
+
+    def __init__(self) -> None:
+        self.begun: list[object] = []
+        self.halt = threading.Event()
+        self.poll = self
+
+    def free(self, _account_id: int) -> int:
+        return 4
+
+    def start(self, _pool: object, call: object, *, account_id: int) -> None:
+        self.begun.append(call)
