@@ -252,11 +252,9 @@ def take_up(taking: Taking, *, now: datetime) -> str:
 
 
 def _taken(target: Submission, status: JobStatus, *, now: datetime) -> dict[str, Any]:
-    result = (
-        {"result": polling.result_facts(status.result, status.warnings, known=target.result, now=now)}
-        if status.result
-        else {}
-    )
+    result: dict[str, Any] = {}
+    if status.result:
+        result["result"] = polling.result_facts(status.result, status.warnings, known=target.result, now=now)
     return {
         "provider_job_id": status.provider_job_id,
         "accepted_at": target.accepted_at or now,

@@ -164,12 +164,15 @@ def _kept_report(checked: Check) -> dict[str, Any]:
     report = checked.report()
     kept = {name: report[name] for name in ("summary", "warnings", "notices", "encoding", "format", "container")}
     columns = list(dict.fromkeys(name for planned in checked.plan.rows for name in planned.row.original))
-    return kept | dict(zip(("columns", "columns_are_all"), kept_columns(columns), strict=True))
+    return kept | kept_columns(columns)
 
 
-def kept_columns(columns: Sequence[str], *, are_all: bool = True) -> tuple[list[str], bool]:
-    """As many of the columns as a batch keeps, and whether those are all that its rows have."""
-    return list(columns[:COLUMNS_MOST]), are_all and len(columns) <= COLUMNS_MOST
+def kept_columns(columns: Sequence[str], *, are_all: bool = True) -> dict[str, Any]:
+    """What a batch's report says of columns: as many as are kept, and whether those are all that its rows have."""
+    return {
+        "columns": list(columns[:COLUMNS_MOST]),
+        "columns_are_all": are_all and len(columns) <= COLUMNS_MOST,
+    }
 
 
 def _store_large_inputs(checked: Check, store: ArtifactStore) -> None:

@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 
 from batches.conf import ENGINE
 from batches.engine import claims, health, keys, pacing, submission
-from batches.engine.submission import Prepared
+from batches.engine.preparing import Prepared
 from batches.models import Batch, HoldReason, Job, JobEvent, JobState, Lane, PacingLane, ProviderAccount, Submission
 from batches.providers.base import Capabilities, PreparedRequest
 from tests import factories
