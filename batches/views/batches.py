@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -18,7 +19,7 @@ from django.views.decorators.http import require_safe
 from batches import attention, cursors, failures, listings, rights, selectors, sentences, wording
 from batches.actions import Chosen
 from batches.engine import work
-from batches.models import Batch
+from batches.models import Alert, Batch, ProviderAccount
 from batches.views import bulk_actions, causes, problems, rows
 from batches.views.access import SignedInRequest, batch_or_404, typed
 from batches.wording import Group
@@ -201,8 +202,7 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
     if progress.needs_attention:
         found = failures.causes(batch, total=counts.total, shows_all=bool(all_causes))
     is_live = progress.state not in wording.ENDED_STATES
-    standstill = work.standstill(now=timezone.now()) if is_live else ""
-    account_alerts = attention.account_alerts(batch) if is_live else []
+    standstill, account_alerts = _trouble(batch) if is_live else ("", [])
     waits_until = selectors.waits_until(batch, progress, now=timezone.now())
     sentence = sentences.status_sentence(
         batch, progress, held, waits_until=waits_until, cancelled_because=selectors.cancel_reason(batch)
@@ -243,14 +243,25 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         # A batch of 100,000 takes about 0.2 s to count, so large ones are asked less often.
         "poll_seconds": 2 if counts.total <= 5000 else 5,
         "summary_revision": listings.digest(progress, sentence),
-        "notices_revision": listings.digest(
-            found,
-            notices,
-            [(account.pk, account.hold_reason, account.hold_words) for account in held],
-            standstill,
-            [alert.words for alert in account_alerts],
-        ),
+        "notices_revision": _notices_revision(found, notices, held, standstill, account_alerts),
     }
+
+
+def _trouble(batch: Batch) -> tuple[str, list[Alert]]:
+    """What keeps a batch from moving, or may, beside a hold of its account."""
+    return work.standstill(now=timezone.now()), attention.account_alerts(batch)
+
+
+def _notices_revision(
+    found: failures.Causes,
+    notices: attention.Notices,
+    held: Sequence[ProviderAccount],
+    standstill: str,
+    alerts: Sequence[Alert],
+) -> str:
+    """Changes with whatever the notices show, so that the live fragment sends them only then."""
+    accounts = [(account.pk, account.hold_reason, account.hold_words) for account in held]
+    return listings.digest(found, notices, accounts, standstill, [alert.words for alert in alerts])
 
 
 def _permissions(
