@@ -20,17 +20,18 @@ import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
+# What follows imports models, which is possible only from here on.
 
-from django.db import connection, models, transaction  # noqa: E402 - Django has to be set up first
-from django.test.utils import CaptureQueriesContext  # noqa: E402
+from django.db import connection, models, transaction  # noqa: E402 - as said above
+from django.test.utils import CaptureQueriesContext  # noqa: E402 - as said above
 
-from batches.engine import claims  # noqa: E402
-from batches.engine.batchsizes import BatchSizes  # noqa: E402
-from batches.models import Batch, BatchItem, Document, DocumentVersion, Job, JobState, ProviderAccount  # noqa: E402
-from benchmarks import report  # noqa: E402
-from benchmarks.processes import say  # noqa: E402
-from tests import factories  # noqa: E402
-from tests.factories import NOW  # noqa: E402
+from batches.engine import claims  # noqa: E402 - as said above
+from batches.engine.batchsizes import BatchSizes  # noqa: E402 - as said above
+from batches.models import Batch, BatchItem, Document, DocumentVersion, Job, JobState, ProviderAccount  # noqa: E402 - as said above
+from benchmarks import report  # noqa: E402 - as said above
+from benchmarks.processes import say  # noqa: E402 - as said above
+from tests import factories  # noqa: E402 - as said above
+from tests.factories import NOW  # noqa: E402 - as said above
 
 #: At 20 submissions a second a pump keeps a second's worth ready.
 TAKEN = 21

@@ -252,7 +252,7 @@ def take_up(taking: Taking, *, now: datetime) -> str:
 
 
 def _taken(target: Submission, status: JobStatus, *, now: datetime) -> dict[str, Any]:
-    result = {}
+    result: dict[str, Any] = {}
     if status.result:
         result = polling.result_columns(status.result, status.warnings, known=target.result, now=now)
     return {

@@ -84,7 +84,7 @@ def judge_error(
     claim, submission = sending.prepared.claim, sending.submission
     facts = retries.SubmissionFacts(
         in_doubt=sending.prepared.doubt_before,
-        tries=max(0, submission.try_count - 1),
+        tries=_without_this(submission.try_count),
         resend_until=submission.resend_until,
         sent_before=sending.prepared.sent_before,
         refused_before=sending.prepared.refused_before,
@@ -97,7 +97,7 @@ def judge_error(
     to_state, job_fields = _end_of(decision, error, words)
     fields: dict[str, Any] = {
         "in_doubt": decision.in_doubt,
-        "try_count": submission.try_count if decision.spends_try else max(0, submission.try_count - 1),
+        "try_count": submission.try_count if decision.spends_try else _without_this(submission.try_count),
     }
     if decision.next in (retries.Next.FAIL, retries.Next.ANEW):
         fields |= {"outcome": SubmissionOutcome.REFUSED, "closed_at": now}
@@ -161,7 +161,12 @@ def judge_never_left(claim: Claim, *, now: datetime) -> Change:
 def _given_back(claim: Claim) -> dict[str, Any]:
     """The count of a try that was committed and never left."""
     assert claim.submission is not None
-    return {"try_count": max(0, claim.submission.try_count - 1)}
+    return {"try_count": _without_this(claim.submission.try_count)}
+
+
+def _without_this(try_count: int) -> int:
+    """The tries before the one at hand, which was counted when its intent was committed."""
+    return max(0, try_count - 1)
 
 
 def judge_missed(claim: Claim, *, now: datetime) -> Change:
@@ -176,8 +181,8 @@ def judge_held(claim: Claim, *, now: datetime, missed_slot: bool = False) -> Cha
     due_at = now + timedelta(seconds=ENGINE.poll_held_seconds)
     if claim.submission.resend_until is not None:
         due_at = min(due_at, max(claim.submission.resend_until, now))
-    held = Change(claim=claim, at=now, job_fields={"due_at": due_at})
-    return replace(judge_missed(claim, now=now), job_fields=held.job_fields) if missed_slot else held
+    change = judge_missed(claim, now=now) if missed_slot else Change(claim=claim, at=now)
+    return replace(change, job_fields={"due_at": due_at})
 
 
 def judge_id_known(claim: Claim, account: ProviderAccount, *, now: datetime) -> Change:

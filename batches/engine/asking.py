@@ -10,9 +10,8 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from batches import wording
-from batches.conf import ENGINE
 from batches.engine import proofs
-from batches.engine.evidence import SHOWN_MOST, Candidate, Ours, Sentence
+from batches.engine.evidence import SHOWN_MOST, Candidate, Ours, Sentence, time_of
 from batches.engine.readpace import ReadPace
 from batches.models import ProviderAccount, Submission, SubmissionOutcome
 from batches.providers import errors
@@ -114,9 +113,10 @@ def _read_receipts(ours: Ours, provider: Provider, said: Said, *, now: datetime)
     if receipts is None:
         return
     said.seen.append((receipts.exchange, row.pk))
-    begins = min(each.first_sent_at for each in ours.doubtful) - proofs.CLOCK_SKEW
-    ends = max(each.last_sent_at for each in ours.doubtful) + timedelta(seconds=ENGINE.link_lifetime_seconds)
-    of_that_time = [each for each in receipts.entries if each.at is None or begins <= each.at <= ends]
+    begins, ends = time_of(ours.doubtful)
+    of_that_time = [
+        each for each in receipts.entries if each.at is None or begins - proofs.CLOCK_SKEW <= each.at <= ends
+    ]
     ids = {job_id for each in of_that_time for job_id in each.job_ids}
     known = set(
         Submission.objects.filter(account=ours.job.account_id, provider_job_id__in=ids).values_list(
@@ -129,11 +129,11 @@ def _read_receipts(ours: Ours, provider: Provider, said: Said, *, now: datetime)
         words = f"The provider billed {shown}, a job that none of our documents has. A hint, no proof."
         said.sentences.append(Sentence(words, each.at))
         said.billed.append(Candidate(each.job_ids[0], "named by a receipt of that time"))
-    if not strange:
-        count = len(receipts.entries)
-        words = "The provider shows no receipts." if not count else f"None of the {count:,} receipts that the provider "
-        words += "shows is of a job of that time that is unknown to us." if count else ""
-        said.sentences.append(Sentence(words, now))
+    if not receipts.entries:
+        said.sentences.append(Sentence("The provider shows no receipts.", now))
+    elif not strange:
+        of_all = f"None of the {len(receipts.entries):,} receipts that the provider shows"
+        said.sentences.append(Sentence(f"{of_all} is of a job of that time that is unknown to us.", now))
 
 
 def _failed(row: Submission, error: errors.ProviderError, said: Said, *, what: str, now: datetime) -> None:

@@ -35,17 +35,7 @@ def record(
     facts: Mapping[str, Any] | None = None,
 ) -> AuditEntry:
     """Append one entry. `facts` never hold content or secrets."""
-    return AuditEntry.objects.create(
-        workspace=workspace,
-        at=now,
-        actor=by.actor,
-        actor_words=by.words[:150],
-        action=action,
-        subject=subject[:200],
-        reason=reason,
-        from_where=by.from_where[:100],
-        facts=dict(facts or {}),
-    )
+    return AuditEntry.objects.create(**_columns(action, subject, workspace, by, reason, facts or {}, now=now))
 
 
 def record_each(
@@ -58,14 +48,28 @@ def record_each(
     reason: str = "",
 ) -> None:
     """As `record`, one entry for each subject with its facts, in a statement for many."""
-    common = {
-        "workspace": workspace.pk,
+    rows = [_columns(action, subject, workspace, by, reason, facts, now=now) for subject, facts in entries]
+    bulk.insert(AuditEntry, rows)
+
+
+def _columns(
+    action: str,
+    subject: str,
+    workspace: Workspace | None,
+    by: By,
+    reason: str,
+    facts: Mapping[str, Any],
+    *,
+    now: datetime,
+) -> dict[str, Any]:
+    return {
+        "workspace_id": workspace.pk if workspace else None,
         "at": now,
-        "actor": by.actor.pk if by.actor else None,
+        "actor_id": by.actor.pk if by.actor else None,
         "actor_words": by.words[:150],
         "action": action,
+        "subject": subject[:200],
         "reason": reason,
         "from_where": by.from_where[:100],
+        "facts": dict(facts),
     }
-    rows = [{**common, "subject": subject[:200], "facts": dict(facts)} for subject, facts in entries]
-    bulk.insert(AuditEntry, rows)

@@ -165,7 +165,7 @@ def plan(
         verb=verb,
         filter=dict(chosen_by),
         options=_options(asked),
-        plan=_summary(rows, batch),
+        plan=summary(rows, batch),
         actor=by.actor,
         actor_words=by.words[:150],
         from_where=by.from_where[:100],
@@ -179,7 +179,9 @@ def plan(
 
 
 @dataclass(frozen=True)
-class _Row:
+class Judged:
+    """One item as it stood, with what the verb's rules say of it. `cause` is its failure's, empty where it has none."""
+
     item_id: int
     version_id: int
     cause: str
@@ -187,19 +189,19 @@ class _Row:
     answer: Answer
 
 
-def _planned_rows(verb: Verb, matching: QuerySet[BatchItem], *, now: datetime, asked: Asked) -> list[_Row]:
+def _planned_rows(verb: Verb, matching: QuerySet[BatchItem], *, now: datetime, asked: Asked) -> list[Judged]:
     columns = matching.order_by("position").values_list("pk", "version_id", "version__job__failure_cause")
     rows = []
     for chunk in bulk.chunks(list(columns), bulk.VALUES_PER_LIST):
         found = standings.of_items(BatchItem.objects.filter(pk__in=[pk for pk, _, _ in chunk]))
         rows += [
-            _Row(pk, version, cause or "", found[pk].state, verbs.answer(verb, found[pk], now=now, asked=asked))
+            Judged(pk, version, cause or "", found[pk].state, verbs.answer(verb, found[pk], now=now, asked=asked))
             for pk, version, cause in chunk
         ]
     return rows
 
 
-def _summary(rows: Sequence[_Row], batch: Batch) -> dict[str, Any]:
+def summary(rows: Sequence[Judged], batch: Batch) -> dict[str, Any]:
     """What the person is shown before: counts by reason, renders, cost. Reasons come the most frequent first."""
     eligible = [row for row in rows if row.answer.allowed]
     renders_most = sum(row.answer.renders_most for row in eligible)
@@ -221,9 +223,22 @@ def _by_words(words: Iterator[str]) -> list[dict[str, Any]]:
 
 @again_after_deadlock
 @transaction.atomic
-def _stored(action: BulkAction, rows: Sequence[_Row]) -> BulkAction:
+def _stored(action: BulkAction, rows: Sequence[Judged]) -> BulkAction:
     action.pk = None
     action.save(force_insert=True)
+    skipped_at = action.planned_at
+    outcomes = [
+        (ItemResult.WAITING, "", None) if row.answer.allowed else (ItemResult.SKIPPED, row.answer.words, skipped_at)
+        for row in rows
+    ]
+    insert_items(action, rows, outcomes)
+    return action
+
+
+def insert_items(
+    action: BulkAction, rows: Sequence[Judged], outcomes: Sequence[tuple[ItemResult, str, datetime | None]]
+) -> None:
+    """Freeze which items the action is about, each with its result by now, the words for it, and when it came."""
     bulk.insert(
         BulkActionItem,
         [
@@ -236,14 +251,13 @@ def _stored(action: BulkAction, rows: Sequence[_Row]) -> BulkAction:
                 "job_state": row.state,
                 "to_confirm": row.answer.to_confirm,
                 "renders_most": row.answer.renders_most,
-                "result": ItemResult.WAITING if row.answer.allowed else ItemResult.SKIPPED,
-                "words": row.answer.words,
-                "at": None if row.answer.allowed else action.planned_at,
+                "result": result,
+                "words": words,
+                "at": at,
             }
-            for position, row in enumerate(rows)
+            for position, (row, (result, words, at)) in enumerate(zip(rows, outcomes, strict=True))
         ],
     )
-    return action
 
 
 def drift(

@@ -46,6 +46,7 @@ def completed(batch: Batch, rows: Sequence[ManifestRow], store: ArtifactStore | 
 def _completed(row: ManifestRow, version: DocumentVersion, store: ArtifactStore | None) -> ManifestRow:
     options = version.options if row.keeps_options else row.options
     if not row.keeps_input:
+        # Its own text, at most a document's size, with the options that it leaves as they were.
         digest = fingerprint(row.kind, row.text(), options)
         return replace(row, options=options, input_sha256=digest)
     kind, digest = cast(SourceKind, version.kind), version.input_sha256

@@ -31,7 +31,7 @@ from batches.models import (
 )
 
 if TYPE_CHECKING:
-    from batches.engine.submission import Prepared
+    from batches.engine.preparing import Prepared
 
 NO_BALANCE_WORDS = "The provider names no balance, so nothing here can see a top-up."
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from batches.conf import ENGINE, EngineConf
-from batches.engine import answers, pacing, retries, spending, steps, submission
+from batches.engine import answers, pacing, preparing, retries, spending, steps, submission
 from batches.engine.accounts import Providers
 from batches.engine.changes import Change
 from batches.engine.claims import Claim, OpenSubmission
@@ -44,7 +44,7 @@ class Departure:
 class _Line:
     """One account's. `is_hungry`: its last slice of waiting jobs was full, so there are more."""
 
-    ready: deque[submission.Prepared] = field(default_factory=deque)
+    ready: deque[preparing.Prepared] = field(default_factory=deque)
     preparing: set[int] = field(default_factory=set)
     sending: set[int] = field(default_factory=set)  # for their slot or their answer
     ask_again_at: datetime = pacing.EPOCH
@@ -100,14 +100,14 @@ class Departures:
         self._prepare_again(sendable)
 
     def _prepare(self, account: ProviderAccount, provider: Provider, fresh: Sequence[Claim]) -> None:
-        inputs = submission.read_inputs([claim.version_id for claim in fresh]) if fresh else {}
+        inputs = preparing.read_inputs([claim.version_id for claim in fresh]) if fresh else {}
         for claim in fresh:
             self._lines[account.pk].preparing.add(claim.job_id)
             given = inputs[claim.version_id]
             self._held.begin(claim, self._threads.prepare, steps.prepare, claim, given, provider, self._store)
 
     def _prepare_again(self, again: Sequence[Claim]) -> None:
-        bodies = submission.read_bodies([claim.submission.id for claim in again if claim.submission]) if again else {}
+        bodies = preparing.read_bodies([claim.submission.id for claim in again if claim.submission]) if again else {}
         for claim in again:
             assert claim.submission is not None
             self._lines[claim.account_id].preparing.add(claim.job_id)
@@ -122,7 +122,7 @@ class Departures:
         line.preparing.discard(claim.job_id)
         line.sending.discard(claim.job_id)
 
-    def prepared(self, prepared: submission.Prepared) -> None:
+    def prepared(self, prepared: preparing.Prepared) -> None:
         self._lines[prepared.claim.account_id].ready.append(prepared)
 
     def missed(self, result: steps.NotSentYet) -> None:

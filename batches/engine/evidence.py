@@ -154,13 +154,18 @@ def _windows(submissions: Sequence[Submission], *, now: datetime) -> Iterator[Se
             yield Sentence(words, row.resend_until if row.resend_until <= now else None)
 
 
+def time_of(doubtful: Sequence[Submission]) -> tuple[datetime, datetime]:
+    """When a trace of these, at least one, may have been left: from the first send on, while their PDF is kept."""
+    ends = max(row.last_sent_at for row in doubtful) + timedelta(seconds=ENGINE.link_lifetime_seconds)
+    return min(row.first_sent_at for row in doubtful), ends
+
+
 def _events(job: Job, submissions: Sequence[Submission], *, now: datetime) -> tuple[list[Candidate], list[Sentence]]:
     """Webhook events of the account about provider jobs that nobody knows, from the first send on."""
     doubtful = [row for row in submissions if row.is_maybe_there]
     if not doubtful:
         return [], []
-    begins = min(row.first_sent_at for row in doubtful)
-    ends = max(row.last_sent_at for row in doubtful) + timedelta(seconds=ENGINE.link_lifetime_seconds)
+    begins, ends = time_of(doubtful)
     rows = WebhookEvent.objects.filter(
         account=job.account_id,
         outcome__in=(WebhookOutcome.UNMATCHED, WebhookOutcome.WAITING),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from batches.conf import EngineConf
-from batches.engine import collection, pacing, steps
+from batches.engine import collection, fetched, pacing, steps
 from batches.engine.accounts import Providers
 from batches.engine.blocks import Blocks
 from batches.engine.changes import Change
@@ -31,6 +31,8 @@ from batches.storage import ArtifactStore
 
 #: Before a lane is asked again that had no thread or no slot: a thread that becomes free brings the round forward.
 AGAIN = timedelta(seconds=0.05)
+#: Where the lane itself says when it has a slot: not in a hot loop all the same.
+LEAST_WAIT = timedelta(seconds=0.01)
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,7 @@ class Fetches:
         """What was asked on the way to downloads that this pump does not begin any more."""
         waiting = [each for line in self._lines.values() for each in line if each.trail.exchanges]
         self._lines.clear()
-        return [
-            collection.untold(each.claim, each.trail, now=now) for each in waiting if self._held.is_free(each.claim)
-        ]
+        return [fetched.untold(each.claim, each.trail, now=now) for each in waiting if self._held.is_free(each.claim)]
 
     # --- slots and threads ---
 
@@ -172,7 +172,7 @@ class Fetches:
         limits = pacing.download_limits(account)
         reservation = self.slots.take(account.pk, limits, wanted=wanted, now=now)
         if len(reservation.slots) < wanted:
-            self._ask_at[account.pk] = max(reservation.ask_again_at, now + AGAIN / 5)
+            self._ask_at[account.pk] = max(reservation.ask_again_at, now + LEAST_WAIT)
             if limits.unpaced:
                 self._pause(account.pk, Lane.DOWNLOAD, reservation.ask_again_at)
         return reservation.slots

@@ -217,13 +217,15 @@ def _kept_report(checked: Check) -> dict[str, Any]:
     kept = {name: report[name] for name in ("summary", "warnings", "notices", "encoding", "format", "container")}
     if checked.left_out_count:
         kept |= {"left_out": checked.left_out_count, "errors": report["errors"], "left_out_places": _places(checked)}
-    columns, are_all = kept_columns(checked.manifest.columns)
-    return kept | {"columns": columns, "columns_are_all": are_all}
+    return kept | kept_columns(checked.manifest.columns)
 
 
-def kept_columns(columns: Sequence[str], *, are_all: bool = True) -> tuple[list[str], bool]:
-    """As many of the columns as a batch keeps, and whether those are all that its rows have."""
-    return list(columns[:COLUMNS_MOST]), are_all and len(columns) <= COLUMNS_MOST
+def kept_columns(columns: Sequence[str], *, are_all: bool = True) -> dict[str, Any]:
+    """What a batch's report says of columns: as many as are kept, and whether those are all that its rows have."""
+    return {
+        "columns": list(columns[:COLUMNS_MOST]),
+        "columns_are_all": are_all and len(columns) <= COLUMNS_MOST,
+    }
 
 
 def _places(checked: Check) -> dict[str, list[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batches.engine import answers, breaker, changes, collection, cutoff, polling, steps
+from batches.engine import answers, breaker, changes, cutoff, fetched, polling, steps
 from batches.engine.changes import Change
 from batches.engine.polling import PollContext
 from batches.engine.polls import Polls
@@ -28,10 +28,10 @@ def judge(result: steps.JobResult, context: PollContext, polls: Polls) -> Change
         case steps.StatusFailed(error=error):
             return polling.judge_error(claim, error, context)
         case steps.Fetched(collected=collected):
-            return breaker.with_download(collection.judge_collected(claim, collected, now=now), account)
+            return breaker.with_download(fetched.judge_collected(claim, collected, now=now), account)
         case steps.FetchMissed(missed=missed):
             tries_in_vain = cutoff.tries_in_vain(claim, missed, now=now)
-            change = collection.judge_not_collected(claim, missed, context, tries_in_vain=tries_in_vain)
+            change = fetched.judge_not_collected(claim, missed, context, tries_in_vain=tries_in_vain)
             return breaker.with_download(change, account, missed.words)
         case steps.Crashed(words=words):
             return changes.parking(claim, words, now=now)

@@ -233,13 +233,12 @@ def _findings(ours: Ours, said: Said, *, now: datetime) -> Findings:
         for job in jobs
         if adoption.owner_of(ours.job.account_id, job.provider_job_id) is None
     ]
-    hinted = {each.provider_job_id: each for each in (*said.billed, *ours.candidates)}
     is_settled = standing.state not in FAILED_STATES
     return Findings(
         evidence=(*ours.sentences, *said.sentences),
         verdict=verdict,
         verdict_words=words,
-        candidates=() if is_settled else (*several, *hinted.values()),
+        candidates=() if is_settled else (*several, *_hinted(ours, said)),
         offers=offers,
         may_adopt=not is_settled and bool(ours.doubtful),
     )
@@ -260,9 +259,14 @@ def _verdict(ours: Ours, said: Said) -> tuple[Verdict, str]:
     if ours.doubtful and all(row.pk in said.absent for row in ours.doubtful):
         return Verdict.NOT_ACCEPTED, "Not accepted: nothing of it exists at the provider."
     words = "Cannot be known: the answer to its submission was lost, and nothing else tells whether it was accepted."
-    if count := len({each.provider_job_id for each in (*said.billed, *ours.candidates)}):
+    if count := len(_hinted(ours, said)):
         words += f" {count} provider job{'' if count == 1 else 's'} may be its own."
     return Verdict.UNKNOWABLE, words
+
+
+def _hinted(ours: Ours, said: Said) -> list[Candidate]:
+    """Provider jobs that receipts or webhooks name, each once."""
+    return list({each.provider_job_id: each for each in (*said.billed, *ours.candidates)}.values())
 
 
 def _settled(ours: Ours, said: Said, order: Order, *, now: datetime) -> str:

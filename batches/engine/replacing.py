@@ -316,8 +316,8 @@ def _keep_columns(batch: Batch, rows: Sequence[ManifestRow]) -> None:
     given = (name for row in rows for name in row.original if not name.startswith(REMARK))
     columns = list(dict.fromkeys((*report["columns"], *given)))
     if columns != report["columns"]:
-        kept, are_all = intake.kept_columns(columns, are_all=report.get("columns_are_all", False))
-        Batch.objects.filter(pk=batch.pk).update(report=report | {"columns": kept, "columns_are_all": are_all})
+        kept = intake.kept_columns(columns, are_all=report.get("columns_are_all", False))
+        Batch.objects.filter(pk=batch.pk).update(report=report | kept)
 
 
 def _done(batch: Batch, key: str) -> dict[str, int] | None:

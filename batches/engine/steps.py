@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from batches.conf import ENGINE
-from batches.engine import collection, pacing, polling, retries, submission
+from batches.engine import collection, pacing, polling, preparing, retries, submission
 from batches.engine.claims import Claim, OpenSubmission
 from batches.engine.clock import Clock
 from batches.engine.collection import Collected, LinkDead, NotCollected, Trail
@@ -38,7 +38,7 @@ class NotBegun(JobResult):
 
 @dataclass(frozen=True)
 class PreparedDone(JobResult):
-    prepared: submission.Prepared
+    prepared: preparing.Prepared
 
 
 @dataclass(frozen=True)
@@ -165,16 +165,16 @@ def guarded(claim: Claim, step: Callable[..., Result], *given: object) -> Result
         return Crashed(claim, f"An internal error stopped it ({type(error).__name__}); the log has the trace.")
 
 
-def prepare(claim: Claim, given: submission.Input, provider: Provider, store: ArtifactStore) -> Result:
+def prepare(claim: Claim, given: preparing.Input, provider: Provider, store: ArtifactStore) -> Result:
     try:
-        return PreparedDone(claim, submission.prepare(claim, given, provider, store))
+        return PreparedDone(claim, preparing.prepare(claim, given, provider, store))
     except (errors.ProviderError, StoreError) as error:
         return PrepareFailed(claim, error)
 
 
 def prepare_again(claim: Claim, known: OpenSubmission, body: bytes | None, store: ArtifactStore) -> Result:
     try:
-        return PreparedDone(claim, submission.prepare_again(claim, known, body, store))
+        return PreparedDone(claim, preparing.prepare_again(claim, known, body, store))
     except StoreError as error:
         return PrepareFailed(claim, error)
 

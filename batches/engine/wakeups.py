@@ -205,8 +205,8 @@ def _oldest_accepted(account_id: int, *, now: datetime) -> list[int]:
 
 def settle_left(*, now: datetime, most: int) -> int:
     """Settle events that nobody did: whoever stored them died before, and no pump has looked so far back."""
-    left = WebhookEvent.objects.filter(outcome=WebhookOutcome.WAITING, received_at__lt=now - LEFT_AFTER).order_by("pk")
-    rows = left.values_list("pk", "account_id", "provider_job_id")[:most]
+    left = WebhookEvent.objects.filter(outcome=WebhookOutcome.WAITING, received_at__lt=now - LEFT_AFTER)
+    rows = left.order_by("received_at").values_list("pk", "account_id", "provider_job_id")[:most]
     events = [Event(pk, account_id, provider_job_id, False) for pk, account_id, provider_job_id in rows]
     if events:
         _settle_each(events, now=now)

@@ -13,21 +13,21 @@ from django.core.management.base import CommandError, CommandParser
 from django.db.models import F
 from django.utils import timezone
 
-from batches import wording
+from batches import listings, wording
 from batches.engine import applying, commanded, standings, verbs
+from batches.engine.bulk_actions import Judged
 from batches.engine.commanded import Commanded
 from batches.engine.orders import Order, Result
 from batches.engine.verbs import Answer, Asked
 from batches.management import auditing, choosing, tables
 from batches.management.readiness import DatabaseCommand
 from batches.models import FAILED_STATES, BatchItem, Document, ItemResult, JobState, Verb
+from batches.wording import Group
 
 #: Items of one question: SQLite takes so many values in a statement.
 ITEMS_AT_ONCE = 500
 DOCUMENTS_NAMED = 5
 UNASKED = Answer(None)
-#: As the pages' own filter: everything that failed, in whatever way, is one.
-STATES = tuple(state.value for state in JobState if state is JobState.FAILED or state not in FAILED_STATES)
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,12 @@ class Row:
     result: str = ""
     words: str = ""
 
+    @property
+    def judged(self) -> Judged:
+        state = JobState(self.state)
+        cause = self.cause if state in FAILED_STATES else ""
+        return Judged(self.item_id, self.version_id, cause, state, self.answer)
+
 
 class VerbCommand(DatabaseCommand):
     """One verb over a batch or over named documents. Exits 0 when something was done or would be, 2 when refused."""
@@ -61,10 +67,9 @@ class VerbCommand(DatabaseCommand):
         )
         which.add_argument(
             "--state",
-            nargs="+",
-            choices=STATES,
+            choices=Group.values,
             metavar="STATE",
-            help=f"Of these only such as stand so now: {', '.join(STATES)}. `failed` is all that need somebody.",
+            help=f"Of the batch's those of this counter, as on its page: {', '.join(Group.values)}.",
         )
         which.add_argument("--workspace", metavar="SLUG", help="Where the documents are, if there are several.")
         needed = "; needed" if self.verb in verbs.NEEDS_REASON else ""
@@ -119,22 +124,14 @@ class VerbCommand(DatabaseCommand):
         if not any(result.is_done for result in results.values()):
             return
         kept = [row for row in rows if row.item_id in results or row.state in FAILED_STATES]
-        positions = ",".join(str(row.position) for row in kept)
+        chosen_by = {"state": options["state"]} if options["state"] else {"everything": "1"}
+        if options["document"]:
+            chosen_by = {"rows": ",".join(str(row.position) for row in kept)}
         commanded.keep(
             choosing.batch(options["batch"]),
             self.verb,
-            [
-                Commanded(
-                    row.item_id,
-                    row.version_id,
-                    row.cause if row.state in FAILED_STATES else "",
-                    row.state,
-                    row.answer,
-                    results.get(row.item_id, Result(ItemResult.SKIPPED, row.words)),
-                )
-                for row in kept
-            ],
-            chosen_by={"rows": positions} if options["document"] else {"everything": "1"},
+            [Commanded(row.judged, results.get(row.item_id, Result(ItemResult.SKIPPED, row.words))) for row in kept],
+            chosen_by=chosen_by,
             by=auditing.by(),
             reason=options["reason"].strip(),
             now=now,
@@ -175,11 +172,13 @@ def chosen_items(options: dict[str, Any]) -> list[Row]:
     names = list(dict.fromkeys(options["document"] or ()))
     if options["batch"]:
         batch = choosing.open_batch(options["batch"])
-        items = BatchItem.objects.filter(batch=batch)
+        items = listings.items_matching(batch, group=options["state"] or "")
         known = set(items.filter(document__business_id__in=names).values_list("document__business_id", flat=True))
         where = f"batch {batch.public_id}"
         if names:
             items = items.filter(document__business_id__in=names)
+    elif options["state"]:
+        raise choosing.refusal("--state goes with --batch: it is a counter of a batch.")
     elif names:
         workspace = choosing.workspace(options["workspace"])
         documents = Document.objects.filter(workspace=workspace, business_id__in=names)
@@ -194,15 +193,8 @@ def chosen_items(options: dict[str, Any]) -> list[Row]:
         raise choosing.refusal(f"{where.capitalize()} has no document {shown}{more}.")
     columns = ("pk", "version__job", "version", "batch__public_id", "position", "document__business_id")
     job = ("version__job__state", "version__job__failure_cause")
-    if options["state"]:
-        items = items.filter(version__job__state__in=_job_states(options["state"]))
     found = items.order_by("batch", "position").values_list(*columns, *job, "version__number")
     return [Row(*values) for values in found]
-
-
-def _job_states(named: Sequence[str]) -> set[str]:
-    """`failed` is any way of it."""
-    return {*named, *(FAILED_STATES if JobState.FAILED in named else ())}
 
 
 def _report(verb: Verb, rows: Sequence[Row], *, is_dry_run: bool) -> dict[str, Any]:

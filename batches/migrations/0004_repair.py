@@ -145,6 +145,10 @@ class Migration(migrations.Migration):
             index=models.Index(condition=models.Q(('outcome', 'unmatched')), fields=['account', 'received_at'], name='webhook_event_unmatched'),
         ),
         migrations.AddIndex(
+            model_name='webhookevent',
+            index=models.Index(condition=models.Q(('outcome', 'waiting')), fields=['received_at'], name='webhook_event_left_waiting'),
+        ),
+        migrations.AddIndex(
             model_name='auditentry',
             index=models.Index(fields=['workspace', '-at', '-id'], name='audit_of_workspace'),
         ),

@@ -49,6 +49,10 @@ class WebhookEvent(models.Model):
                 condition=models.Q(outcome="unmatched"),
                 name="webhook_event_unmatched",
             ),
+            # Few rows at any time, for the sweep that looks for those that nobody settled.
+            models.Index(
+                fields=["received_at"], condition=models.Q(outcome="waiting"), name="webhook_event_left_waiting"
+            ),
         ]
 
     def __str__(self) -> str:

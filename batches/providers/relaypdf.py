@@ -2,8 +2,8 @@
 
 A tag beside each fact says how sure it is and where it is from (README, "Tags of vendor facts"), since the contract is
 not closed: codes, statuses and fields may grow, so unknown ones are kept, shown and never final. How a request names
-its document stands in `relaypdf_sources.py`; answers are read in `relaypdf_answers.py`, webhooks in
-`relaypdf_webhooks.py`.
+its document stands in `relaypdf_sources.py`; answers are read in `relaypdf_answers.py`, refusals in
+`relaypdf_refusals.py`, webhooks in `relaypdf_webhooks.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from batches.providers import redaction, relaypdf_sources, relaypdf_webhooks
 from batches.providers import relaypdf_answers as answers
+from batches.providers import relaypdf_refusals as refusals
 from batches.providers.base import (
     Accepted,
     AccountState,
@@ -38,22 +39,16 @@ from batches.providers.base import (
 from batches.providers.errors import (
     ContractBroken,
     InvalidInput,
-    KeyConflict,
-    NotFound,
-    ProviderError,
-    StrangeRefusal,
     TargetRefused,
     TooLarge,
     Unauthorized,
 )
 from batches.providers.http import Answer, Call, HttpClient, whole_number
-from batches.providers.retry_after import parse_retry_after
 from batches.providers.targets import allowed_target
 
 SUBMIT_ROUTE = "/v1/pdf"  # A2: CONFIRMED P, N
 WEBHOOKS_ROUTE = "/v1/webhooks"  # A8: CONFIRMED P, M
 JSON_BYTES = 4 * 1024 * 1024
-ERROR_BYTES = 64 * 1024
 ACCOUNT_BYTES = 16 * 1024
 MAX_REDIRECTS = 3
 
@@ -133,7 +128,7 @@ class RelayPDF:
         )
         with self.client.open(call, now=now) as answer:
             if not 200 <= answer.status < 300:
-                raise self._submit_refused(answer, now)
+                raise refusals.on_submission(answer, now)
             is_json = "json" in answer.headers.get("Content-Type", "").lower()
             if not is_json and (job_id := answers.job_id_in(answer.headers.get("X-Relaypdf-Id"))):
                 # A3: a binary answer names its id in a header (FIXTURE T, J, H). The bytes are fetched by id like any.
@@ -156,7 +151,7 @@ class RelayPDF:
         call = self._call("poll", "GET", "/v1/jobs/{id}", job_id=provider_job_id)
         with self.client.open(call, now=now) as answer:
             if not 200 <= answer.status < 300:
-                raise self._read_refused(answer, now)
+                raise refusals.on_read(answer, now)
             job = self._object(answer)
             named = answers.either(job, "id", "jobId", "job_id")
             if named is not None and str(named) != provider_job_id:
@@ -209,7 +204,7 @@ class RelayPDF:
                     link, found_at = answer.headers["Location"], target.url
                     continue
                 if answer.status != 200:
-                    raise self._download_refused(answer, now)
+                    raise refusals.on_download(answer, now)
                 return self._poured(answer, ref, sink, max_bytes)
         raise TargetRefused(f"The download link leads on more than {MAX_REDIRECTS} times, so nothing was fetched.")
 
@@ -223,7 +218,7 @@ class RelayPDF:
         call = self._call("account", "GET", "/v1/account")
         with self.client.open(call, now=now) as answer:
             if answer.status != 200:
-                raise self._read_refused(answer, now)
+                raise refusals.on_read(answer, now)
             account = self._object(answer)
             return AccountState(
                 plan=answers.short_text(account.get("plan")),
@@ -240,7 +235,7 @@ class RelayPDF:
         """`GET /v1/billing/usage`: the latest receipts (A10: CONFIRMED P, M), in a shape that is UNKNOWN."""
         with self.client.open(self._call("account", "GET", "/v1/billing/usage"), now=now) as answer:
             if not 200 <= answer.status < 300:
-                raise self._read_refused(answer, now)
+                raise refusals.on_read(answer, now)
             found = answers.receipts_in(answers.json_value(answer.read(JSON_BYTES)))
             if found is None:
                 raise answer.error(ContractBroken, "RelayPDF answered with something that is no list of receipts.")
@@ -263,7 +258,7 @@ class RelayPDF:
         call = self._call("webhook", "POST", WEBHOOKS_ROUTE, body=body, headers={"Content-Type": "application/json"})
         with self.client.open(call, now=now) as answer:
             if not 200 <= answer.status < 300:  # 200 or 201 (A8: UNKNOWN)
-                raise self._refusal(answer, now)
+                raise refusals.told(answer, now)
             endpoint = answers.endpoint_in(self._object(answer), url=url)
             if endpoint is None:
                 raise answer.error(
@@ -275,7 +270,7 @@ class RelayPDF:
         call = self._call("webhook", "GET", WEBHOOKS_ROUTE)
         with self.client.open(call, now=now) as answer:
             if not 200 <= answer.status < 300:
-                raise self._read_refused(answer, now)
+                raise refusals.on_read(answer, now)
             found = answers.endpoints_in(answers.json_value(answer.read(JSON_BYTES)))
             if found is None:
                 raise answer.error(ContractBroken, "RelayPDF answered with something that is no list of addresses.")
@@ -292,7 +287,7 @@ class RelayPDF:
                 return Deleted(already_gone=False, exchange=answer.facts())
             if answer.status in (404, 410):
                 return Deleted(already_gone=True, exchange=answer.facts())
-            raise self._read_refused(answer, now)
+            raise refusals.on_read(answer, now)
 
     # --- requests ------------------------------------------------------------------------------------------------
 
@@ -338,53 +333,6 @@ class RelayPDF:
             kind = redaction.cleaned(answer.headers.get("Content-Type", "no content type"), limit=80)
             raise answer.error(ContractBroken, f"RelayPDF answered with something that is no JSON object ({kind}).")
         return value
-
-    def _submit_refused(self, answer: Answer, now: datetime) -> ProviderError:
-        error = self._refusal(answer, now)
-        if isinstance(error, NotFound) and error.code:
-            # A9: on a submission `not_found` means the template.
-            return answer.error(InvalidInput, error.words, code=error.code)
-        speaks_of_document = error.code or answer.status in answers.DOCUMENT_STATUSES
-        if isinstance(error, (NotFound, InvalidInput)) and not speaks_of_document:
-            # Another server's words: taken as the document's fault, a wrong base URL would fail all documents.
-            return answer.error(
-                StrangeRefusal,
-                f"The address answers, but not as RelayPDF does ({answer.status}). Check the account's base URL.",
-            )
-        if isinstance(error, Unauthorized) and answer.status == 403 and not error.code:
-            # A9: RelayPDF's own refusals carry a code (CONFIRMED P, N). Firewalls answer 403 to one document's HTML.
-            return answer.error(StrangeRefusal, error.words)
-        return error
-
-    def _read_refused(self, answer: Answer, now: datetime) -> ProviderError:
-        """On a read, only errors that say something about the job or the account are taken at their word."""
-        error = self._refusal(answer, now)
-        if isinstance(error, (InvalidInput, KeyConflict)):
-            return answer.error(ContractBroken, error.words, code=error.code)
-        return error
-
-    def _download_refused(self, answer: Answer, now: datetime) -> ProviderError:
-        """No key was sent, so 401 and 403 speak of the link: expired links of object storage answer 403 (part C)."""
-        error = self._read_refused(answer, now)
-        if isinstance(error, Unauthorized):
-            return answer.error(
-                NotFound, "The download link is refused; it has expired or was withdrawn.", code=error.code
-            )
-        return error
-
-    def _refusal(self, answer: Answer, now: datetime) -> ProviderError:
-        """The error for any status that is not 2xx: by the vendor's code where it is known, else by status class.
-
-        `replayed` stays false: no mark of a repeated answer is known (A6: UNKNOWN).
-        """
-        value = answers.json_value(answer.read_some(ERROR_BYTES))
-        code, message = answers.error_in(value, secrets=answer.call.secrets, sent=answer.call.body)
-        said = f"RelayPDF: {message}" if message else f"RelayPDF answered {answer.status} without words."
-        wait = parse_retry_after(answer.headers.get("Retry-After"), now=now, date=answer.headers.get("Date"))
-        kind = answers.refusal_kind(answer.status, code)
-        if 300 <= answer.status < 400:
-            said = "The address sends us on to another one, which is not followed. Check the account's base URL."
-        return answer.error(kind, said, code=code, retry_after=wait)
 
     def _poured(self, answer: Answer, ref: ResultRef, sink: BinaryIO, max_bytes: int) -> Downloaded:
         byte_count = answer.pour(sink, max_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -18,7 +19,7 @@ from django.views.decorators.http import require_safe
 from batches import attention, audits, cursors, failures, listings, rights, selectors, sentences, uploads, wording
 from batches.actions import Chosen
 from batches.engine import spending, work
-from batches.models import Batch, Verb
+from batches.models import Alert, Batch, ProviderAccount, Verb
 from batches.views import bulk_actions, causes, problems, rows
 from batches.views.access import SignedInRequest, batch_or_404, typed
 from batches.wording import Group
@@ -206,8 +207,7 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
     if progress.needs_attention:
         found = failures.causes(batch, total=counts.total, shows_all=bool(all_causes))
     is_live = progress.state not in wording.ENDED_STATES
-    standstill = work.standstill(now=timezone.now()) if is_live else ""
-    account_alerts = attention.account_alerts(batch) if is_live else []
+    standstill, account_alerts = _trouble(batch) if is_live else ("", [])
     waits_until = selectors.waits_until(batch, progress, now=timezone.now())
     sentence = sentences.status_sentence(
         batch, progress, held, waits_until=waits_until, cancelled_because=selectors.cancel_reason(batch)
@@ -255,13 +255,7 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         "sample_revision": listings.digest(
             sample and (sample.sentence, [row.revision for row in sample.rows]), batch.waits_for_release
         ),
-        "notices_revision": listings.digest(
-            found,
-            notices,
-            [(account.pk, account.hold_reason, account.hold_words) for account in held],
-            standstill,
-            [alert.words for alert in account_alerts],
-        ),
+        "notices_revision": _notices_revision(found, notices, held, standstill, account_alerts),
     }
 
 
@@ -275,6 +269,23 @@ def _cap_words(batch: Batch) -> str:
         return f"Its spend cap is {cap}, and its account names no price."
     spent = wording.money(spending.spent(batch.pk).amount(price), currency)
     return f"It may have cost {spent} so far; its spend cap is {cap}."
+
+
+def _trouble(batch: Batch) -> tuple[str, list[Alert]]:
+    """What keeps a batch from moving, or may, beside a hold of its account."""
+    return work.standstill(now=timezone.now()), attention.account_alerts(batch)
+
+
+def _notices_revision(
+    found: failures.Causes,
+    notices: attention.Notices,
+    held: Sequence[ProviderAccount],
+    standstill: str,
+    alerts: Sequence[Alert],
+) -> str:
+    """Changes with whatever the notices show, so that the live fragment sends them only then."""
+    accounts = [(account.pk, account.hold_reason, account.hold_words) for account in held]
+    return listings.digest(found, notices, accounts, standstill, [alert.words for alert in alerts])
 
 
 def _permissions(

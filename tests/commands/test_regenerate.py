@@ -10,7 +10,17 @@ import pytest
 
 from batches.engine.versions import finalise
 from batches.management import auditing
-from batches.models import AuditEntry, Batch, BatchItem, Document, DocumentVersion, FailureClass, Job, JobState
+from batches.models import (
+    AuditEntry,
+    Batch,
+    BatchItem,
+    BulkAction,
+    Document,
+    DocumentVersion,
+    FailureClass,
+    Job,
+    JobState,
+)
 from tests.commands.shell import run
 from tests.factories import NOW, make_batch, make_job, make_saved_job, make_submission
 
@@ -52,6 +62,12 @@ def test_a_state_keeps_what_is_saved_from_being_billed_again(batch: Batch) -> No
     code, out, _ = run("regenerate", "--batch", batch.public_id, "--state", "failed", "--reason", "x", "--json")
     assert (code, json.loads(out)["states"], json.loads(out)["price"]) == (0, {"failed": 1}, "bills 1")
     assert numbers() == {"INV-1": 1, "INV-2": 2, "INV-3": 1}
+    assert BulkAction.objects.get().filter == {"state": "failed"}, "its page says which were meant"
+
+
+def test_a_state_is_a_counter_of_a_batch(batch: Batch) -> None:
+    code, _, err = run("regenerate", "--document", "INV-1", "--state", "failed", "--reason", "x")
+    assert (code, "--state goes with --batch" in err) == (2, True)
 
 
 def test_other_content_comes_from_a_file_with_the_options_of_the_version_before(batch: Batch, tmp_path: Path) -> None:

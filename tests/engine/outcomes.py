@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from batches.engine import answers, claims, submission
+from batches.engine import answers, claims, preparing, submission
 from batches.engine.changes import ArtifactFacts, Change
 from batches.engine.transitions import Move
 from batches.models import (
@@ -39,7 +39,7 @@ def sent(batch: Batch, **fields: Any) -> Job:
 def acceptance(claim: claims.Claim, provider_job_id: str = "pdf_new") -> Change:
     """The change that an accepted submission makes."""
     assert claim.submission is not None
-    prepared = submission.Prepared(claim, None, "", None, doubt_before=False)  # type: ignore[arg-type] # not sent here
+    prepared = preparing.Prepared(claim, None, "", None, doubt_before=False)  # type: ignore[arg-type] # not sent here
     account = ProviderAccount.objects.get(pk=claim.account_id)
     answer = Accepted(provider_job_id, "queued", exchange(status=202))
     return answers.judge_answer(submission.Sending(prepared, claim.submission, NOW), answer, account, now=LATER)

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from batches.engine.claims import Claim, OpenSubmission
-from batches.engine.submission import Prepared, Sending
+from batches.engine.preparing import Prepared
+from batches.engine.submission import Sending
 from batches.models import JobState, ProviderAccount
 from batches.providers.base import ExchangeFacts, JobPhase, JobStatus, PreparedRequest, ResultRef
 from tests.factories import NOW

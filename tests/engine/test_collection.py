@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import collection, polling
+from batches.engine import collection, fetched, polling
 from batches.engine.collection import Collected, NotCollected
 from batches.engine.pdfcheck import PdfFacts
 from batches.models import FailureClass, HoldReason, JobState, Lane
@@ -99,7 +99,7 @@ def test_the_case_of_the_cut_file_is_seen_with_and_without_its_announced_length(
 
 def test_only_what_is_stored_becomes_saved() -> None:
     collected = Collected("default/doc/v1.pdf", "a" * 64, 900, 2, (exchange("download"),))
-    change = collection.judge_collected(claim(JobState.RENDERED), collected, now=NOW)
+    change = fetched.judge_collected(claim(JobState.RENDERED), collected, now=NOW)
     assert (change.move.from_state, change.move.to_state) == (JobState.RENDERED, JobState.SAVED)
     assert change.submission_fields == {"outcome": "delivered", "closed_at": NOW}
     assert change.artifact.storage_key == "default/doc/v1.pdf"
@@ -141,7 +141,7 @@ def test_a_file_that_was_not_stored_is_fetched_again_or_stops_with_a_name(
     fetches_after: int,
 ) -> None:
     at = NOW + timedelta(seconds=seconds_later)
-    change = collection.judge_not_collected(
+    change = fetched.judge_not_collected(
         claim(JobState.RENDERED, fetch_count=fetches), missed(kind), collecting.at(at, RNG)
     )
     assert (change.move.to_state.value if change.move else None) == to_state
@@ -156,7 +156,7 @@ def test_a_file_that_was_not_stored_is_fetched_again_or_stops_with_a_name(
 
 
 def test_a_dead_link_of_a_job_that_still_runs_is_waited_for_again() -> None:
-    change = collection.judge_not_collected(
+    change = fetched.judge_not_collected(
         claim(JobState.RENDERED, fetch_count=2, poll_count=3), missed("unfinished"), collecting.at(NOW, Dice(1))
     )
     assert (change.move.from_state, change.move.to_state) == (JobState.RENDERED, JobState.ACCEPTED)
@@ -172,9 +172,9 @@ def test_a_finished_job_without_a_file_that_still_runs_is_read_at_its_deadline_a
     known = claim(JobState.RENDERED, poll_count=9)
     assert known.deadline_at is not None
     before = known.deadline_at - timedelta(seconds=1)
-    change = collection.judge_not_collected(known, missed("unfinished"), collecting.at(before, Dice(1)))
+    change = fetched.judge_not_collected(known, missed("unfinished"), collecting.at(before, Dice(1)))
     assert change.move.fields == {"due_at": known.deadline_at}
-    change = collection.judge_not_collected(known, missed("unfinished"), collecting.at(known.deadline_at, Dice(1)))
+    change = fetched.judge_not_collected(known, missed("unfinished"), collecting.at(known.deadline_at, Dice(1)))
     assert (change.move.to_state, change.move.fields["failure_class"]) == (JobState.EXPIRED, FailureClass.EXPIRED)
     assert "had no file" in change.move.fields["failure_words"]
 
@@ -187,19 +187,19 @@ def test_a_store_in_trouble_is_given_time_and_a_line_that_was_cut_is_tried_soon(
     kind: str, seconds_later: int, longest: int
 ) -> None:
     at = NOW + timedelta(seconds=seconds_later)
-    change = collection.judge_not_collected(claim(JobState.RENDERED), missed(kind), collecting.at(at, Dice(1)))
+    change = fetched.judge_not_collected(claim(JobState.RENDERED), missed(kind), collecting.at(at, Dice(1)))
     assert change.job_fields["due_at"] == at + timedelta(seconds=longest)
 
 
 def test_what_expired_says_that_nothing_was_rendered_again() -> None:
-    change = collection.judge_not_collected(claim(JobState.RENDERED), missed("gone"), collecting.at(NOW, RNG))
+    change = fetched.judge_not_collected(claim(JobState.RENDERED), missed("gone"), collecting.at(NOW, RNG))
     assert "nothing was submitted again" in change.move.words
     assert "id is kept" in change.move.words
 
 
 def test_the_wait_between_two_downloads_never_outlasts_the_link() -> None:
     at = DIES_AT - timedelta(seconds=2)
-    change = collection.judge_not_collected(
+    change = fetched.judge_not_collected(
         claim(JobState.RENDERED),
         missed("unreached", error=errors.ServerFault("", retry_after=300.0)),
         collecting.at(at, RNG),
@@ -209,7 +209,7 @@ def test_the_wait_between_two_downloads_never_outlasts_the_link() -> None:
 
 @pytest.mark.parametrize(("asked", "kept"), [(120.0, 120.0), (7200.0, ENGINE.retry_after_most_seconds)])
 def test_the_wait_that_the_provider_asked_for_is_kept_within_bounds(asked: float, kept: float) -> None:
-    change = collection.judge_not_collected(
+    change = fetched.judge_not_collected(
         claim(JobState.RENDERED),
         missed("unreached", error=errors.ServerFault("", retry_after=asked)),
         collecting.at(NOW, RNG),
@@ -218,7 +218,7 @@ def test_the_wait_that_the_provider_asked_for_is_kept_within_bounds(asked: float
 
 
 def test_a_refused_key_holds_the_account() -> None:
-    change = collection.judge_not_collected(
+    change = fetched.judge_not_collected(
         claim(JobState.RENDERED), missed("unreached", error=errors.Unauthorized("")), collecting.at(NOW, RNG)
     )
     assert (change.effect.hold, change.move) == (HoldReason.AUTH, None)
@@ -227,7 +227,7 @@ def test_a_refused_key_holds_the_account() -> None:
 def test_a_limit_on_downloads_pauses_that_lane_alone_and_one_on_the_read_for_a_link_the_other() -> None:
     for lane in (Lane.DOWNLOAD, Lane.POLL):
         limited = missed("unreached", error=errors.RateLimited("Slow down.", retry_after=20.0), lane=lane)
-        change = collection.judge_not_collected(claim(JobState.RENDERED), limited, collecting.at(NOW, RNG))
+        change = fetched.judge_not_collected(claim(JobState.RENDERED), limited, collecting.at(NOW, RNG))
         assert change.effect.cool_down_lane is lane
         assert change.effect.cool_down_until == change.job_fields["due_at"]
         assert timedelta(seconds=20) <= change.job_fields["due_at"] - NOW < timedelta(seconds=25)
@@ -236,9 +236,9 @@ def test_a_limit_on_downloads_pauses_that_lane_alone_and_one_on_the_read_for_a_l
 def test_a_link_dies_when_the_provider_said_else_after_the_believed_lifetime() -> None:
     said = NOW + timedelta(minutes=5)
     known = accepted_submission(result={"url": "u", "expires_at": said.isoformat()})
-    assert collection.link_dies_at(claim(JobState.RENDERED, submission=known)) == said
+    assert fetched.link_dies_at(claim(JobState.RENDERED, submission=known)) == said
     believed = NOW + timedelta(seconds=ENGINE.link_lifetime_seconds)
-    assert collection.link_dies_at(claim(JobState.RENDERED)) == believed
+    assert fetched.link_dies_at(claim(JobState.RENDERED)) == believed
 
 
 def test_the_believed_lifetime_begins_when_the_file_was_made_and_not_when_the_job_came_back_to_it() -> None:
@@ -247,7 +247,7 @@ def test_the_believed_lifetime_begins_when_the_file_was_made_and_not_when_the_jo
     again = polling.result_facts(ResultRef("pdf_7", url="v"), known=first, now=NOW)
     assert (again["url"], again["made_at"]) == ("v", made_at.isoformat())
     known = claim(JobState.RENDERED, submission=accepted_submission(result=again), state_changed_at=NOW)
-    assert collection.link_dies_at(known) == made_at + timedelta(seconds=ENGINE.link_lifetime_seconds)
+    assert fetched.link_dies_at(known) == made_at + timedelta(seconds=ENGINE.link_lifetime_seconds)
 
 
 def test_where_the_file_lies_is_read_back_as_it_was_kept() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from batches.conf import ENGINE
 from batches.engine import claims, credit, health, probes, steps
-from batches.engine.submission import Prepared
+from batches.engine.preparing import Prepared
 from batches.models import Alert, Batch, HoldReason, Job, JobState, ProviderAccount
 from batches.providers import errors
 from batches.providers.base import AccountState, Capabilities, PreparedRequest

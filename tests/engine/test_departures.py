@@ -15,7 +15,8 @@ from batches.engine import departures, steps, submission
 from batches.engine.accounts import Providers
 from batches.engine.departures import READY_MOST, Departures
 from batches.engine.holdings import Holdings
-from batches.engine.submission import Intents, Prepared
+from batches.engine.preparing import Prepared
+from batches.engine.submission import Intents
 from batches.models import AccountHealth, JobState, ProviderAccount
 from batches.providers.base import Capabilities
 from tests.engine.samples import account, claim, open_submission, sending

@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 
 from batches.conf import ENGINE
 from batches.engine import claims, health, keys, pacing, submission
-from batches.engine.submission import Prepared
+from batches.engine.preparing import Prepared
 from batches.models import Batch, HoldReason, Job, JobEvent, JobState, Lane, PacingLane, ProviderAccount, Submission
 from batches.providers.base import Capabilities, PreparedRequest
 from tests import factories
@@ -311,7 +311,7 @@ def test_an_intent_that_waited_for_a_hold_to_end_its_transaction_is_not_committe
         gives_up_at = time.monotonic() + 30
         while not (begun.is_set() and somebody_waits_for_a_row()):
             assert time.monotonic() < gives_up_at
-            time.sleep(0.01)
+            time.sleep(0.01)  # patience only: the other thread decides when it is over
     other.join()
     (intents,) = found
     assert not intents.sendings

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import collection, pdfcheck, steps
+from batches.engine import collection, fetched, pdfcheck, steps
 from batches.engine.pacing import Limits
 from batches.engine.pdfcheck import PdfChecker, PdfFacts
 from batches.models import HoldReason, JobState
@@ -244,7 +244,7 @@ def test_a_store_that_is_away_is_no_fault_of_the_document(provider: SimulatedPro
     result = on_a_thread(lambda: collect(known, provider, AwayStore(tmp_path), Opens()))
     assert (result.kind, result.words) == ("store", "The store is away.")
     assert issubclass(StoreUnavailable, StoreError)
-    change = collection.judge_not_collected(known, result, at(NOW, random.Random(1)))
+    change = fetched.judge_not_collected(known, result, at(NOW, random.Random(1)))
     assert (change.move, change.job_fields["fetch_count"]) == (None, 0)
 
 

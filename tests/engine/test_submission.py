@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import answers, steps, submission
+from batches.engine import answers, preparing, steps
 from batches.engine.changes import FollowStep
 from batches.engine.effects import NO_EFFECT
-from batches.engine.submission import Input
+from batches.engine.preparing import Input
 from batches.models import AlertKind, FailureClass, HoldReason, JobState
 from batches.providers import errors
 from batches.providers.base import Accepted, DocumentSource, Finished, PreparedRequest, ResultRef
@@ -239,7 +239,7 @@ def _input(text: bytes | None, key: str | None = None) -> Input:
 
 
 def test_a_small_request_stays_in_its_row(store: DiskStore) -> None:
-    prepared = submission.prepare(claim(), _input(b"<p>"), EchoingProvider(), store)
+    prepared = preparing.prepare(claim(), _input(b"<p>"), EchoingProvider(), store)
     assert prepared.request.body == b"html:<p>"
     assert prepared.request_sha256 == hashlib.sha256(b"html:<p>").hexdigest()
     assert prepared.body_key is None
@@ -249,7 +249,7 @@ def test_a_small_request_stays_in_its_row(store: DiskStore) -> None:
 
 def test_a_large_request_is_stored_before_any_row_names_it(store: DiskStore) -> None:
     text = b"x" * (ENGINE.inline_bytes_most + 1)
-    prepared = submission.prepare(claim(), _input(text), EchoingProvider(), store)
+    prepared = preparing.prepare(claim(), _input(text), EchoingProvider(), store)
     with store.open(prepared.body_key) as stream:
         assert stream.read() == prepared.request.body
 
@@ -258,30 +258,30 @@ def test_a_large_input_is_read_from_the_store(store: DiskStore, tmp_path: Path) 
     path = tmp_path / "input"
     path.write_bytes("<p>é</p>".encode())
     store.put("default/input", path)
-    prepared = submission.prepare(claim(), _input(None, "default/input"), EchoingProvider(), store)
+    prepared = preparing.prepare(claim(), _input(None, "default/input"), EchoingProvider(), store)
     assert prepared.request.body == "html:<p>é</p>".encode()
 
 
 def test_a_resend_takes_the_committed_bytes_wherever_they_lie(store: DiskStore, tmp_path: Path) -> None:
-    again = submission.prepare_again(claim(JobState.SUBMITTING), open_submission(), BODY, store)
+    again = preparing.prepare_again(claim(JobState.SUBMITTING), open_submission(), BODY, store)
     assert (again.request.body, again.doubt_before, again.is_resend) == (BODY, True, True)
     path = tmp_path / "body"
     path.write_bytes(BODY)
     store.put("default/body", path)
     known = open_submission(body_key="default/body", in_doubt=False)
-    again = submission.prepare_again(claim(JobState.SUBMITTING), known, None, store)
+    again = preparing.prepare_again(claim(JobState.SUBMITTING), known, None, store)
     assert (again.request.body, again.body_key, again.doubt_before) == (BODY, "default/body", False)
 
 
 def test_committed_bytes_that_are_damaged_are_never_sent(store: DiskStore) -> None:
     with pytest.raises(ValueError, match="submission 71: the stored request bytes are damaged"):
-        submission.prepare_again(claim(JobState.SUBMITTING), open_submission(), BODY + b" ", store)
+        preparing.prepare_again(claim(JobState.SUBMITTING), open_submission(), BODY + b" ", store)
 
 
 def test_committed_bytes_that_are_gone_say_so(store: DiskStore) -> None:
     store.put("default/other", io.BytesIO(b"the store itself is there"))
     with pytest.raises(ObjectMissing):
-        submission.prepare_again(claim(JobState.SUBMITTING), open_submission(body_key="default/gone"), None, store)
+        preparing.prepare_again(claim(JobState.SUBMITTING), open_submission(body_key="default/gone"), None, store)
 
 
 @pytest.mark.parametrize("held", [300_000_000_000, 10**30, "soon", None])

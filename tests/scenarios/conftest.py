@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 
 from batches.engine import threads
 from batches.engine.pdfcheck import PdfChecker
+from tests.sandbox_process import SandboxProcess, start_sandbox
 from tests.scenarios.world import World
 
 
@@ -30,3 +31,11 @@ def make_world(
 @pytest.fixture
 def world(make_world: Callable[..., World]) -> World:
     return make_world()
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
+    """A sandbox process of the test's own, for stories on real stacks."""
+    sandbox = start_sandbox(tmp_path)
+    yield sandbox
+    sandbox.stop()

@@ -5,23 +5,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.sandbox_process import SandboxProcess, start_sandbox
+from tests.sandbox_process import SandboxProcess
 from tests.scenarios.stacks import account, batch, environment, invoices, saved_count, submitted
 from tests.stack_process import Stack, eventually
 
 pytestmark = pytest.mark.processes
 DOCUMENTS = 6
-
-
-@pytest.fixture
-def sandbox(tmp_path: Path) -> Any:
-    sandbox = start_sandbox(tmp_path)
-    yield sandbox
-    sandbox.stop()
 
 
 def test_a_wrong_key_holds_the_account_until_it_is_replaced_and_resumed(

@@ -9,11 +9,10 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.sandbox_process import SandboxProcess, start_sandbox
+from tests.sandbox_process import SandboxProcess
 from tests.scenarios.pace import StallWatch, closest_breach
 from tests.scenarios.stacks import batch, environment, invoices, saved_count, submitted
 from tests.stack_process import Stack, eventually
@@ -21,13 +20,6 @@ from tests.stack_process import Stack, eventually
 DOCUMENTS = 200
 INTERVAL = 0.05
 KILLS = 3
-
-
-@pytest.fixture
-def sandbox(tmp_path: Path) -> Any:
-    sandbox = start_sandbox(tmp_path)
-    yield sandbox
-    sandbox.stop()
 
 
 @pytest.mark.processes

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.sandbox_process import SandboxProcess, start_sandbox
+from tests.sandbox_process import SandboxProcess
 from tests.scenarios.stacks import batch, environment, invoices, submitted
 from tests.stack_process import Stack, eventually
 
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture
-def sandbox(tmp_path: Path) -> Any:
-    sandbox = start_sandbox(tmp_path)
-    yield sandbox
-    sandbox.stop()
 
 
 def test_check_again_and_retry_of_a_batch_at_rest_are_carried_out_within_seconds(
