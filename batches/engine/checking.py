@@ -18,7 +18,7 @@ from typing import Any
 from django.db.models import F, Q, QuerySet
 
 from batches import rights
-from batches.engine import correcting, drafts, intake, looks, mishaps, stopping, versions, writing
+from batches.engine import agreed, correcting, drafts, intake, looks, mishaps, stopping, versions, writing
 from batches.engine.clock import Clock
 from batches.engine.errors import IntakeRefused
 from batches.manifests import ManifestRefused
@@ -277,7 +277,7 @@ def _started(turn: _Turn, checked: intake.Check, store: ArtifactStore) -> Batch 
             store=store,
             now=now,
             confirmed=draft.is_confirmed,
-            renders_most=draft.renders_shown,
+            shown=agreed.of_report(draft.report or {}, draft.renders_shown or 0),
             rules=stopping.Rules(
                 stop_after_failures=draft.stop_after_failures, stop_after_percent=draft.stop_after_percent
             ),

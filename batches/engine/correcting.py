@@ -18,7 +18,8 @@ from datetime import datetime
 from typing import Any
 
 from batches import manifests, rights
-from batches.engine import completing, estimates, replacing, templates
+from batches.engine import agreed, completing, estimates, replacing, templates
+from batches.engine.agreed import Agreed
 from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused
 from batches.engine.orders import Order
@@ -32,7 +33,6 @@ from batches.storage import ArtifactStore
 
 #: Rows of each outcome that the report names one by one.
 ROWS_NAMED = 1000
-MORE_THAN_SHOWN = "Since the check, something changed and more documents would be sent. Look at it again."
 NO_RIGHT = "Whoever uploaded it may no longer regenerate documents in this workspace."
 ALL_REFUSED = "Nothing of it is replaced while a row is refused. Correct those rows, or leave them out of the file."
 
@@ -62,11 +62,19 @@ class Correction:
         return report | {
             "ok": self.ok and renders > 0,
             "renders": renders,
+            "contents_sha256": agreed.contents_sha256(self.manifest.rows),
             "left_out": 0,
             "notices": self._notices(),
             "rows_by_outcome": self._rows(),
             "estimate": estimates.of(self.plan.batch.account, renders).as_dict(),
         }
+
+    @property
+    def by_now(self) -> Agreed:
+        """What carrying it out comes to."""
+        to_confirm = frozenset(row.row.position for row in self.plan.needs_confirmation)
+        contents = agreed.contents_sha256(self.manifest.rows)
+        return Agreed(self.plan.count(Replacement.CORRECTED), contents, to_confirm=to_confirm)
 
     def _refusal(self, row: replacing.ReplacedRow) -> str:
         return self.refused.get(row.row.business_id, "")
@@ -220,12 +228,16 @@ def of_draft(
 
 def carry_out(correction: Correction, draft: Draft, *, store: ArtifactStore, now: datetime) -> dict[str, int]:
     """Replace the rows, once for a draft; what it came to. Raises `IntakeRefused` with nothing changed."""
+    known = replacing.carried_out(correction.plan.batch, draft.public_id)
+    if known is not None:
+        return known  # by a worker that died before it could say so
     if Verb.REGENERATE not in rights_of(draft):
         raise IntakeRefused(NO_RIGHT)
     if correction.manifest.errors or correction.refused or not correction.plan.ok:
         raise IntakeRefused(ALL_REFUSED)
-    if correction.plan.count(Replacement.CORRECTED) > (draft.renders_shown or 0):
-        raise IntakeRefused(MORE_THAN_SHOWN)
+    shown = agreed.of_report(draft.report or {}, draft.renders_shown or 0)
+    if words := agreed.why_not(shown, correction.by_now):
+        raise IntakeRefused(words)
     order = Order(
         By(draft.created_by, draft.created_by.get_username(), draft.from_where),
         reason=draft.reason,

@@ -13,7 +13,8 @@ from decimal import Decimal
 from typing import Any, BinaryIO, cast
 
 from batches import manifests
-from batches.engine import estimates, existing, keys, spending, stopping, templates, waiting, writing
+from batches.engine import agreed, estimates, existing, keys, spending, stopping, templates, waiting, writing
+from batches.engine.agreed import Agreed
 from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused
 from batches.engine.writing import Writing
@@ -24,7 +25,6 @@ from batches.storage import ArtifactStore, manifest_key
 
 #: Column names that a batch keeps for its failed list; JSON rows may each have their own.
 COLUMNS_MOST = 1000
-MORE_THAN_SHOWN = "Since the check, something changed and more documents would be sent. Look at the plan again."
 
 
 def unheard(row_count: int) -> None:
@@ -70,6 +70,7 @@ class Check:
         """The validation answer: counts per outcome, errors and warnings grouped by code, notices."""
         report = self.manifest.report(self.plan)
         added: dict[str, Any] = {"take": str(self.take), "left_out": self.left_out_count, "ok": self.ok}
+        added["contents_sha256"] = agreed.contents_sha256(self.manifest.rows)
         if self.estimate is not None:
             added["estimate"] = self.estimate.as_dict()
         return report | added | {"notices": [*report["notices"], *self.waiting]}
@@ -116,7 +117,7 @@ def start(
     store: ArtifactStore,
     now: datetime,
     confirmed: bool = False,
-    renders_most: int | None = None,
+    shown: Agreed | None = None,
     rules: stopping.Rules = stopping.NO_RULES,
     spend_cap: Decimal | None = None,
     hold: str = "",
@@ -126,8 +127,8 @@ def start(
     """Write the plan down and ring for pumps. The same `creation_key` returns the same batch, and goes on writing it
     where a start of it died.
 
-    `confirmed` says that the person has seen the notices that ask for it, `renders_most` how many renders were shown.
-    `rules` and `spend_cap` are of a new batch; with `hold` it waits, paused for that reason, until somebody resumes
+    `confirmed` says that the person has seen the notices that ask for it, `shown` what the check said to them; None:
+    they go by this very check. `rules` and `spend_cap` are of a new batch; with `hold` it waits, paused for that reason, until somebody resumes
     it, with `sample_size` until somebody has looked at so many documents of it and releases it (`samples.py`). Raises
     `IntakeRefused` with nothing left to be sent.
     """
@@ -138,7 +139,7 @@ def start(
     try:
         if known is not None and known.cancelled_at is not None:
             raise IntakeRefused(writing.CANCELLED)
-        _refuse_unless_startable(checked, known, confirmed=confirmed, renders_most=renders_most)
+        _refuse_unless_startable(checked, known, confirmed=confirmed, shown=shown)
         if known is None:
             spending.refuse_to_start(checked.account, spend_cap, checked.render_count)
     except IntakeRefused as refused:
@@ -195,7 +196,7 @@ def _batch(checked: Check, name: str, starter: By, digest: str, store: ArtifactS
     )
 
 
-def _refuse_unless_startable(checked: Check, known: Batch | None, *, confirmed: bool, renders_most: int | None) -> None:
+def _refuse_unless_startable(checked: Check, known: Batch | None, *, confirmed: bool, shown: Agreed | None) -> None:
     if not checked.ok:
         raise IntakeRefused("The manifest has errors; nothing was started.")
     if checked.account.archived_at or checked.account.workspace_id not in (None, checked.workspace.pk):
@@ -203,12 +204,22 @@ def _refuse_unless_startable(checked: Check, known: Batch | None, *, confirmed: 
     if checked.plan.needs_confirmation and not confirmed:
         rows = len(checked.plan.needs_confirmation)
         raise IntakeRefused(f"{rows} of its rows need a confirmation first; see the notices of the check.")
-    if renders_most is None:
-        return
+    if shown is not None and (words := agreed.why_not(shown, _by_now(checked, known))):
+        raise IntakeRefused(words)
+
+
+def _by_now(checked: Check, known: Batch | None) -> Agreed:
+    """What a start would do, together with what one that died has done already."""
     there = writing.last_position(known) if known else -1
-    renders = sum(planned.sends for planned in checked.rows if planned.row.position > there)
-    if renders + (writing.written_renders(known) if known else 0) > renders_most:
-        raise IntakeRefused(MORE_THAN_SHOWN)
+    left = [planned for planned in checked.rows if planned.row.position > there]
+    renders = sum(planned.sends for planned in left) + (writing.written_renders(known) if known else 0)
+    to_confirm = {planned.row.position for planned in checked.plan.needs_confirmation}
+    return Agreed(
+        renders,
+        agreed.contents_sha256(checked.manifest.rows),
+        checked.left_out_count,
+        frozenset(position for position in to_confirm if position > there),
+    )
 
 
 def _kept_report(checked: Check) -> dict[str, Any]:

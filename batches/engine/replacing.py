@@ -183,8 +183,7 @@ def replace_rows(
     Rows that were planned as failed and are not any more are left alone. Raises `IntakeRefused` with nothing changed
     where a row is refused, where something has to be confirmed and is not, or without a reason.
     """
-    key = hashlib.sha256(key.encode()).hexdigest()
-    known = _done(plan.batch, key)
+    known = carried_out(plan.batch, key)
     if known is not None:
         return known
     if not order.reason.strip():
@@ -192,7 +191,7 @@ def replace_rows(
     _refuse(plan, order)
     corrected = [row for row in plan.rows if row.outcome is Replacement.CORRECTED]
     contents = {row.row.business_id: _stored(plan.batch, row.row, store) for row in corrected}
-    return _write(plan, manifest, contents, key=key, order=order, now=now)
+    return _write(plan, manifest, contents, key=_kept(key), order=order, now=now)
 
 
 def _refuse(plan: ReplacementPlan, order: Order) -> None:
@@ -318,6 +317,15 @@ def _keep_columns(batch: Batch, rows: Sequence[ManifestRow]) -> None:
     if columns != report["columns"]:
         kept = intake.kept_columns(columns, are_all=report.get("columns_are_all", False))
         Batch.objects.filter(pk=batch.pk).update(report=report | kept)
+
+
+def carried_out(batch: Batch, key: str) -> dict[str, int] | None:
+    """What replacing rows of this batch under this key came to; None where it was not done."""
+    return _done(batch, _kept(key))
+
+
+def _kept(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _done(batch: Batch, key: str) -> dict[str, int] | None:

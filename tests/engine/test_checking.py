@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.db import OperationalError
 
 from batches import queue
-from batches.engine import checking, drafts, intake, pumping, writing
+from batches.engine import agreed, checking, drafts, intake, pumping, writing
 from batches.models import (
     AuditEntry,
     Batch,
@@ -255,10 +255,53 @@ def test_a_lease_that_ran_out_is_taken_over(starting: Draft, store: DiskStore) -
 def test_more_than_was_shown_is_not_sent(starting: Draft, store: DiskStore, workspace: Workspace) -> None:
     Draft.objects.update(renders_shown=2)
     done = work(starting, store)
-    assert (done.state, done.words) == (DraftState.CHECKED, intake.MORE_THAN_SHOWN)
+    assert (done.state, done.words) == (DraftState.CHECKED, agreed.MORE_RENDERS)
     assert done.report is not None
     assert done.report["renders"] == 3, "what is so by now"
     assert not Batch.objects.exists()
+
+
+def test_a_template_that_was_published_since_the_check_is_looked_at_first(
+    store: DiskStore, workspace: Workspace, account: ProviderAccount, okoye: User
+) -> None:
+    factories.make_template_version(workspace=workspace, source="<p>{{ name }}</p>", slug="letter")
+    draft = received([{"id": "A-1", "template": "letter", "name": "Ada"}], store, workspace, account, okoye)
+    drafts.ask_start(draft.pk, run_of(checked(draft, store)), by=by(okoye), now=NOW)
+    factories.make_template_version(workspace=workspace, source="<h1>{{ name }}</h1>", slug="letter")
+    done = work(draft, store)
+    assert (done.state, done.words, Batch.objects.count()) == (DraftState.CHECKED, agreed.OTHER_CONTENT, 0)
+    drafts.ask_start(draft.pk, run_of(done), by=by(okoye), now=NOW)
+    started = work(draft, store)
+    assert (started.state, Job.objects.get().version.template_version.number) == (DraftState.STARTED, 2), started.words
+
+
+def test_rows_that_would_be_left_out_besides_those_shown_are_looked_at_first(
+    store: DiskStore, workspace: Workspace, account: ProviderAccount, okoye: User
+) -> None:
+    draft = received(BROKEN, store, workspace, account, okoye)
+    drafts.choose(draft.pk, drafts.Changes(take="good"), by=by(okoye), now=NOW)
+    drafts.ask_start(draft.pk, run_of(checked(draft, store)), by=by(okoye), now=NOW)
+    other = factories.make_batch(workspace=workspace, account=account)
+    factories.make_job(batch=other, state=JobState.SAVED, business_id="INV-2")
+    done = work(draft, store)
+    assert (done.state, done.words) == (DraftState.CHECKED, agreed.MORE_LEFT_OUT)
+    assert done.report is not None
+    assert done.report["left_out"] == 2, "what is so by now"
+
+
+def test_notices_that_came_since_the_others_were_confirmed_are_looked_at_first(
+    draft: Draft, store: DiskStore, okoye: User, account: ProviderAccount, workspace: Workspace
+) -> None:
+    other = factories.make_batch(workspace=workspace, account=account)
+    factories.make_submission(job=factories.make_job(batch=other, state=JobState.UNKNOWN, business_id="INV-1"))
+    drafts.choose(draft.pk, drafts.Changes(on_conflict="new-version"), by=by(okoye), now=NOW)
+    run = run_of(checked(draft, store), is_confirmed=True)
+    drafts.ask_start(draft.pk, run, by=by(okoye), now=NOW)
+    factories.make_submission(job=factories.make_job(batch=other, state=JobState.UNKNOWN, business_id="INV-2"))
+    done = work(draft, store)
+    assert (done.state, done.words) == (DraftState.CHECKED, agreed.MORE_TO_CONFIRM)
+    drafts.ask_start(draft.pk, run_of(done, is_confirmed=True), by=by(okoye), now=NOW)
+    assert work(draft, store).state == DraftState.STARTED
 
 
 def test_what_nobody_confirmed_is_not_sent(

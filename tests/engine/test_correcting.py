@@ -14,7 +14,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from batches import manifests, results
-from batches.engine import checking, correcting, drafts, intake
+from batches.engine import agreed, checking, correcting, drafts, intake
 from batches.engine.audit import By
 from batches.manifests.choices import NO_CHOICES, Choices
 from batches.models import (
@@ -24,6 +24,7 @@ from batches.models import (
     DraftState,
     Job,
     JobState,
+    Membership,
     ProviderAccount,
     Role,
     Template,
@@ -31,6 +32,7 @@ from batches.models import (
     Workspace,
 )
 from batches.storage.disk import DiskStore
+from tests import factories
 from tests.engine.virtual_time import VirtualClock
 from tests.factories import NOW
 from tests.web.conftest import make_member
@@ -416,8 +418,38 @@ def test_more_than_was_shown_is_not_sent(
     batch = started(manifest("A-1", "A-2"), "invoices.json")
     draft = upload(batch, edited(failed_list(batch), lambda row: row.update(html=f"<p>{row['id']} new</p>")))
     done = replace(draft, shown=1)
-    assert (done.state, done.words) == (DraftState.CHECKED, correcting.MORE_THAN_SHOWN)
+    assert (done.state, done.words) == (DraftState.CHECKED, agreed.MORE_RENDERS)
     assert set(versions_of(batch).values()) == {1}
+
+
+def test_rows_of_a_template_that_was_published_since_the_check_are_looked_at_first(
+    workspace: Workspace, started: Callable[..., Batch], upload: Callable[..., Draft], replace: Callable[..., Draft]
+) -> None:
+    factories.make_template_version(workspace=workspace, source="<p>{{ name }}</p>", slug="letter")
+    rows = [{"id": "A-1", "template": "letter", "name": "Ada"}]
+    batch = started(json.dumps(rows).encode(), "letters.json")
+    draft = upload(batch, edited(failed_list(batch), lambda row: row.update(name="Ada L.")))
+    factories.make_template_version(workspace=workspace, source="<h1>{{ name }}</h1>", slug="letter")
+    done = replace(draft)
+    assert (done.state, done.words) == (DraftState.CHECKED, agreed.OTHER_CONTENT)
+    assert versions_of(batch) == {"A-1": 1}
+    assert replace(done).state == DraftState.STARTED
+
+
+def test_a_worker_that_died_after_the_replacement_leaves_it_done_whatever_changed_since(
+    started: Callable[..., Batch],
+    upload: Callable[..., Draft],
+    replace: Callable[..., Draft],
+    store: DiskStore,
+    person: User,
+) -> None:
+    batch = started(manifest("A-1"), "invoices.json")
+    draft = upload(batch, edited(failed_list(batch), lambda row: row.update(html="<p>new</p>")))
+    assert replace(draft).state == DraftState.STARTED
+    Draft.objects.update(state=DraftState.STARTING, due_at=NOW)
+    Membership.objects.filter(user=person).delete()
+    assert worked(draft, store).state == DraftState.STARTED
+    assert versions_of(batch) == {"A-1": 2}
 
 
 def test_whoever_lost_the_right_meanwhile_replaces_nothing(

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from batches.engine import audit, running, turns, writing
+from batches.engine import agreed, audit, intake, running, turns, writing
+from batches.engine.agreed import Agreed
 from batches.engine.errors import IntakeRefused
 from batches.models import AuditEntry, Batch, Document, Job, JobState, ProviderAccount, Workspace
 from batches.storage.disk import DiskStore
@@ -59,6 +60,11 @@ def test_all_rows_are_there_in_their_order_and_run(
     assert len(due(account)) == 5
 
 
+def shown(checked: intake.Check, renders: int) -> Agreed:
+    """What a person agreed to who saw this check, but for the renders."""
+    return agreed.of_report(checked.report(), renders)
+
+
 def test_nothing_is_sent_and_nobody_can_resume_it_while_it_is_written(
     workspace: Workspace, account: ProviderAccount, store: DiskStore, rings: list[int]
 ) -> None:
@@ -76,7 +82,7 @@ def test_who_starts_it_again_after_a_kill_goes_on_behind_the_rows_that_are_there
     begun = started_until(dies_after, workspace, account, store)
     checked = check(rows(*NAMES), workspace, account)
     assert checked.plan.render_count < 5, "some of it is there"
-    batch = start(checked, store, renders_most=5)
+    batch = start(checked, store, shown=shown(checked, 5))
     assert (batch, batch.writing_at, batch.paused_at) == (begun, None, None)
     assert everything() == (1, 5, 5, 5, 5, 1)
     assert batch.report["summary"]["new"] == 5, "as it was shown"
@@ -165,17 +171,17 @@ def test_going_on_asks_again_for_what_nobody_has_confirmed(
     assert begun.cancelled_at is not None
 
 
-@pytest.mark.parametrize(("shown", "is_taken"), [(5, True), (4, False)])
+@pytest.mark.parametrize(("most", "is_taken"), [(5, True), (4, False)])
 def test_no_more_is_rendered_than_was_shown(
-    shown: int, is_taken: bool, workspace: Workspace, account: ProviderAccount, store: DiskStore
+    most: int, is_taken: bool, workspace: Workspace, account: ProviderAccount, store: DiskStore
 ) -> None:
     started_until(3, workspace, account, store)
     checked = check(rows(*NAMES), workspace, account)
     if is_taken:
-        assert start(checked, store, renders_most=shown).items.count() == 5
+        assert start(checked, store, shown=shown(checked, most)).items.count() == 5
         return
     with pytest.raises(IntakeRefused, match="more documents would be sent"):
-        start(checked, store, renders_most=shown)
+        start(checked, store, shown=shown(checked, most))
     assert due(account) == []
 
 
