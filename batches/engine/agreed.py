@@ -24,7 +24,7 @@ MORE_TO_CONFIRM = "Since the check, something changed and more rows need a confi
 
 @dataclass(frozen=True)
 class Agreed:
-    """`renders` and `left_out` at most, of exactly these contents; `to_confirm` are the rows whose notices were seen."""
+    """`renders` and `left_out` at most, of exactly these contents; `to_confirm`: rows whose notices were seen."""
 
     renders: int
     contents_sha256: str

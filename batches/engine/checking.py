@@ -251,7 +251,7 @@ def _start(turn: _Turn, store: ArtifactStore) -> None:
         workspace=draft.workspace, creation_key=writing.creation_digest(draft.public_id), writing_at=None
     ).first()
     if batch is None:
-        if not rights.may_start(draft.created_by, draft.workspace):
+        if draft.created_by is None or not rights.may_start(draft.created_by, draft.workspace):
             turn.end(DraftState.CHECKED, words=MAY_NOT_START)
             return
         try:
@@ -260,12 +260,13 @@ def _start(turn: _Turn, store: ArtifactStore) -> None:
         except ManifestRefused as refused:
             turn.end(DraftState.CHECKED, report=looks.refusal_report(refused))
     if batch is not None and turn.end(DraftState.STARTED, batch=batch):
-        drafts.forget_upload(draft, store)
+        drafts.forget_upload(draft, store, now=turn.clock.now())
 
 
 def _started(turn: _Turn, checked: intake.Check, store: ArtifactStore) -> Batch | None:
     """The batch; None where it was refused, which the draft says then, with what the check finds by now."""
     draft, now = turn.draft, turn.clock.now()
+    assert draft.created_by is not None, "nobody may start nothing"
     try:
         return intake.start(
             checked,

@@ -205,7 +205,7 @@ def _misplaced(batch: Batch, plan: ReplacementPlan) -> dict[str, str]:
 
 
 def rights_of(draft: Draft) -> frozenset[str]:
-    return rights.rights(draft.created_by, draft.workspace)
+    return rights.rights(draft.created_by, draft.workspace) if draft.created_by else frozenset()
 
 
 @contextmanager
@@ -233,17 +233,23 @@ def carry_out(correction: Correction, draft: Draft, *, store: ArtifactStore, now
         return known  # by a worker that died before it could say so
     if Verb.REGENERATE not in rights_of(draft):
         raise IntakeRefused(NO_RIGHT)
-    if correction.manifest.errors or correction.refused or not correction.plan.ok:
-        raise IntakeRefused(ALL_REFUSED)
     shown = agreed.of_report(draft.report or {}, draft.renders_shown or 0)
     if words := agreed.why_not(shown, correction.by_now):
         raise IntakeRefused(words)
+    assert draft.created_by is not None, "nobody has no rights"
     order = Order(
         By(draft.created_by, draft.created_by.get_username(), draft.from_where),
         reason=draft.reason,
         is_confirmed=draft.is_confirmed,
         may_regenerate_final=rights.REGENERATE_FINAL in rights_of(draft),
     )
-    return replacing.replace_rows(
-        correction.plan, correction.manifest, key=draft.public_id, order=order, store=store, now=now
-    )
+    return replace_rows(correction, key=draft.public_id, order=order, store=store, now=now)
+
+
+def replace_rows(
+    correction: Correction, *, key: str, order: Order, store: ArtifactStore, now: datetime
+) -> dict[str, int]:
+    """As `replacing.replace_rows`, where no row of the file is refused. Raises `IntakeRefused` with nothing changed."""
+    if correction.manifest.errors or correction.refused or not correction.plan.ok:
+        raise IntakeRefused(ALL_REFUSED)
+    return replacing.replace_rows(correction.plan, correction.manifest, key=key, order=order, store=store, now=now)

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, BinaryIO
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 
 from batches import manifests, queue
 from batches.engine import audit, keys, looks
@@ -34,6 +34,8 @@ _CHUNK_BYTES = 1 << 20
 #: What a person may still change.
 CHANGEABLE = (DraftState.OPEN, DraftState.CHECKING, DraftState.CHECKED)
 WORKING = (DraftState.CHECKING, DraftState.STARTING)
+#: Over, and no evidence: corrected rows are read from nothing else.
+HAS_NO_USE_OF_ITS_UPLOAD = Q(state=DraftState.SWEPT) | Q(state=DraftState.STARTED, target=None)
 DISCARDED = "It was discarded; the file is deleted."
 FORGOTTEN = "Nobody came back to it for 7 days; the file is deleted."
 OVER = "This draft is over. Upload the file again to make another one."
@@ -289,6 +291,11 @@ def put_off(draft_id: int, owner: str, *, until: datetime, words: str, is_counte
     ours.update(**values)
 
 
+def note_done(draft_id: int, *, now: datetime) -> None:
+    """Of one whose rows whoever handed it over has replaced already: a command needs no turn of a worker."""
+    Draft.objects.filter(pk=draft_id, state=DraftState.OPEN).update(state=DraftState.STARTED, touched_at=now)
+
+
 # --- ends -----------------------------------------------------------------------------------------------------------
 
 
@@ -303,12 +310,15 @@ def discard(draft_id: int, *, by: By, store: ArtifactStore, now: datetime) -> bo
         draft.generation += 1
         _move(draft, DraftState.SWEPT, words=DISCARDED, now=now)
         _record("discard_upload", draft, by=by, now=now, facts={"filename": draft.filename[:200]})
-    forget_upload(draft, store)
+    forget_upload(draft, store, now=now)
     return True
 
 
 def sweep(store: ArtifactStore, *, now: datetime) -> int:
-    """End drafts that nobody came back to, and delete their uploads; how many."""
+    """End drafts that nobody came back to, and delete their uploads; how many.
+
+    Uploads of drafts that were over before go too, where a death or the store kept somebody from deleting them.
+    """
     old = Draft.objects.filter(state__in=(DraftState.OPEN, DraftState.CHECKED), touched_at__lt=now - KEPT)
     swept = 0
     for draft_id in list(old.order_by("touched_at").values_list("pk", flat=True)[:SWEPT_AT_ONCE]):
@@ -319,20 +329,27 @@ def sweep(store: ArtifactStore, *, now: datetime) -> int:
             draft.generation += 1
             _move(draft, DraftState.SWEPT, words=FORGOTTEN, now=now, is_touched=False)
             _record("sweep_upload", draft, by=audit.ENGINE, now=now, facts={"filename": draft.filename[:200]})
-        forget_upload(draft, store)
+        forget_upload(draft, store, now=now)
         swept += 1
+    left = Draft.objects.filter(HAS_NO_USE_OF_ITS_UPLOAD, upload_deleted_at=None).order_by("pk")
+    for draft in list(left.only("public_id", "upload_key")[:SWEPT_AT_ONCE]):
+        if not forget_upload(draft, store, now=now):
+            break  # the store takes no deletes just now
     return swept
 
 
-def forget_upload(draft: Draft, store: ArtifactStore) -> None:
+def forget_upload(draft: Draft, store: ArtifactStore, *, now: datetime) -> bool:
     """Delete the draft's own copy of the file; a batch that came of it keeps the manifest under a key of its own.
 
-    Where the store cannot, the copy stays and is found as an orphan.
+    False where the store cannot: the sweep tries again.
     """
     try:
         store.delete(draft.upload_key)
     except StoreError:
-        log.warning("the upload of draft %s stays in the store", draft.public_id, exc_info=True)
+        log.warning("the upload of draft %s stays in the store for now", draft.public_id, exc_info=True)
+        return False
+    Draft.objects.filter(pk=draft.pk).update(upload_deleted_at=now)
+    return True
 
 
 def _why_fixed(draft: Draft) -> str:

@@ -127,10 +127,10 @@ def start(
     """Write the plan down and ring for pumps. The same `creation_key` returns the same batch, and goes on writing it
     where a start of it died.
 
-    `confirmed` says that the person has seen the notices that ask for it, `shown` what the check said to them; None:
-    they go by this very check. `rules` and `spend_cap` are of a new batch; with `hold` it waits, paused for that reason, until somebody resumes
-    it, with `sample_size` until somebody has looked at so many documents of it and releases it (`samples.py`). Raises
-    `IntakeRefused` with nothing left to be sent.
+    `confirmed` says that the person has seen the notices that ask for it, `shown` what the check said to them (None:
+    they go by this very one). `rules` and `spend_cap` are of a new batch; with `hold` it waits, paused for that reason,
+    until somebody resumes it, with `sample_size` until somebody has looked at so many documents of it and releases it
+    (`samples.py`). Raises `IntakeRefused` with nothing left to be sent.
     """
     digest = writing.creation_digest(creation_key)
     known = Batch.objects.filter(workspace=checked.workspace, creation_key=digest).first()

@@ -16,6 +16,7 @@ from django.db.models import Q, QuerySet
 
 from batches.engine import bulk, storeslices
 from batches.engine.clock import Clock
+from batches.engine.drafts import HAS_NO_USE_OF_ITS_UPLOAD
 from batches.engine.storeslices import SLICE, Slice, SliceReport
 from batches.models import (
     ACTIVE_STATES,
@@ -23,7 +24,6 @@ from batches.models import (
     Batch,
     DocumentVersion,
     Draft,
-    DraftState,
     FindingKind,
     Job,
     StoreFinding,
@@ -119,9 +119,7 @@ def named(keys: Sequence[str]) -> set[str]:
         sent = Submission.objects.filter(body_key__in=bodies).values_list("body_key", flat=True)
         known |= {key for key in sent if key}
     if uploads := by_form["upload"]:
-        kept = Draft.objects.filter(upload_key__in=uploads).exclude(
-            Q(state=DraftState.SWEPT) | Q(state=DraftState.STARTED, target=None)  # corrections stay as evidence
-        )
+        kept = Draft.objects.filter(upload_key__in=uploads).exclude(HAS_NO_USE_OF_ITS_UPLOAD)
         known |= set(kept.values_list("upload_key", flat=True))
     if given := by_form["template"]:
         known |= set(TemplateVersion.objects.filter(given_key__in=given).values_list("given_key", flat=True))

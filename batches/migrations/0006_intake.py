@@ -35,6 +35,7 @@ class Migration(migrations.Migration):
                 ('upload_key', models.CharField(max_length=300)),
                 ('upload_sha256', models.CharField(max_length=64)),
                 ('upload_bytes', models.BigIntegerField()),
+                ('upload_deleted_at', models.DateTimeField(blank=True, help_text='When its own copy of the file was deleted, once it was over.', null=True)),
                 ('look', models.JSONField(blank=True, default=dict)),
                 ('choices', models.JSONField(blank=True, default=dict)),
                 ('report', models.JSONField(blank=True, null=True)),
@@ -133,7 +134,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='draft',
             name='created_by',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='drafts', to=settings.AUTH_USER_MODEL),
+            field=models.ForeignKey(blank=True, help_text='Nobody: it came from the command line, which does all of it at once.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='drafts', to=settings.AUTH_USER_MODEL),
         ),
         migrations.AddField(
             model_name='draft',
@@ -193,6 +194,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='draft',
             index=models.Index(condition=models.Q(('state', 'swept'), _negated=True), fields=['touched_at'], name='draft_to_sweep'),
+        ),
+        migrations.AddIndex(
+            model_name='draft',
+            index=models.Index(condition=models.Q(models.Q(('state', 'swept'), models.Q(('state', 'started'), ('target', None)), _connector='OR'), ('upload_deleted_at', None)), fields=['id'], name='draft_upload_left'),
         ),
         migrations.AddConstraint(
             model_name='draft',

@@ -51,6 +51,9 @@ class Draft(models.Model):
     upload_key = models.CharField(max_length=300)
     upload_sha256 = models.CharField(max_length=64)
     upload_bytes = models.BigIntegerField()
+    upload_deleted_at = models.DateTimeField(
+        null=True, blank=True, help_text="When its own copy of the file was deleted, once it was over."
+    )
     look = models.JSONField(default=dict, blank=True)
     choices = models.JSONField(default=dict, blank=True)
     report = models.JSONField(null=True, blank=True)
@@ -72,7 +75,14 @@ class Draft(models.Model):
     reason = models.TextField(blank=True, default="", help_text="Why rows are corrected, where a batch is the target.")
     is_confirmed = models.BooleanField(default=False, help_text="The person saw the notices that ask for it.")
     renders_shown = models.PositiveIntegerField(null=True, blank=True, help_text="Renders that the person agreed to.")
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="drafts")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="drafts",
+        help_text="Nobody: it came from the command line, which does all of it at once.",
+    )
     from_where = models.CharField(max_length=100, blank=True, default="")
     created_at = models.DateTimeField(default=timezone.now)
     touched_at = models.DateTimeField(default=timezone.now, help_text="When a person last did something to it.")
@@ -99,6 +109,13 @@ class Draft(models.Model):
                 fields=["due_at"], condition=models.Q(state__in=["checking", "starting"]), name="draft_for_worker"
             ),
             models.Index(fields=["touched_at"], condition=~models.Q(state="swept"), name="draft_to_sweep"),
+            models.Index(
+                fields=["id"],
+                condition=models.Q(
+                    models.Q(state="swept") | models.Q(state="started", target=None), upload_deleted_at=None
+                ),
+                name="draft_upload_left",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import zipfile
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,30 @@ def test_submit_with_json_prints_exactly_one_document(manifest: Path) -> None:
     assert answer["id"] == Batch.objects.get().public_id
     assert answer["state"] == "running"
     assert [item["business_id"] for item in answer["items"]] == ["INV-1", "INV-2", "INV-3"]
+
+
+@pytest.mark.usefixtures("default_workspace")
+def test_a_dry_run_says_what_starting_would_do_take_and_cost_and_starts_nothing(
+    manifest: Path, sandbox: ProviderAccount
+) -> None:
+    sandbox.price_per_job, sandbox.price_currency = Decimal("0.01"), "USD"
+    sandbox.save()
+    code, out, _ = run("submit", str(manifest), "--dry-run")
+    assert (code, Batch.objects.count()) == (0, 0)
+    assert out.splitlines()[:2] == ["Nothing was started. Starting it:", "    3 new"]
+    assert "Sends 3 documents" in out
+    assert "costs about 0.0300 USD" in out
+    code, out, _ = run("submit", str(manifest), "--dry-run", "--json")
+    answer = json.loads(out)
+    assert (code, answer["ok"], answer["renders"], answer["summary"]["new"]) == (0, True, 3, 3)
+    assert {name: answer["estimate"][name] for name in ("renders", "cost", "currency")} == {
+        "renders": 3,
+        "cost": "0.03",
+        "currency": "USD",
+    }
+    code, _, err = run("submit", str(manifest), "--dry-run", "--spend-cap", "0.02")
+    assert (code, "spend cap is 0.0200 USD" in err) == (2, True)
+    assert not Batch.objects.exists()
 
 
 @pytest.mark.usefixtures("default_workspace", "sandbox")

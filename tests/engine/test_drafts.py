@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from batches import queue
 from batches.engine import drafts, storeorphans
 from batches.models import AuditEntry, Batch, ColumnMapping, Draft, DraftState, ProviderAccount, Workspace
-from batches.storage import StoreFull
+from batches.storage import StoreFull, StoreUnavailable
 from batches.storage.disk import DiskStore
 from tests import factories
 from tests.engine.drafted import BROKEN, ROWS, by, checked, fresh, operator, received, run_of, work
@@ -183,6 +183,27 @@ def test_what_is_in_the_worker_s_turn_or_was_started_is_not_swept(draft: Draft, 
     assert work(draft, store).state == DraftState.STARTED
     assert drafts.sweep(store, now=later) == 0
     assert Batch.objects.get().manifest_key in keys_in(store)
+
+
+@pytest.mark.parametrize("end", ["discarded", "started"])
+def test_a_file_that_a_death_or_the_store_left_behind_is_deleted_by_the_sweep(
+    end: str, draft: Draft, store: DiskStore, okoye: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(key: str) -> None:
+        raise StoreUnavailable(f"{key} is busy")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "delete", refused)
+        if end == "discarded":
+            drafts.discard(draft.pk, by=by(okoye), store=store, now=NOW)
+        else:
+            drafts.ask_start(draft.pk, run_of(checked(draft, store)), by=by(okoye), now=NOW)
+            work(draft, store)
+        drafts.sweep(store, now=NOW)
+        assert draft.upload_key in keys_in(store)
+    drafts.sweep(store, now=NOW)
+    assert draft.upload_key not in keys_in(store)
+    assert fresh(draft).upload_deleted_at == NOW
 
 
 def test_a_draft_s_file_is_no_orphan_of_the_store(draft: Draft, store: DiskStore, okoye: User) -> None:

@@ -20,7 +20,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
 from batches import filenames, selectors, sentences, storage, wording
-from batches.engine import intake, samples, stopping, versions
+from batches.engine import intake, samples, spending, stopping, versions
 from batches.engine.errors import IntakeRefused
 from batches.management import auditing, choosing, reading, refusals, tables
 from batches.management.readiness import DatabaseCommand
@@ -97,15 +97,26 @@ class Command(DatabaseCommand):
         )
         parser.add_argument("--confirm", action="store_true", help="Start although the check asks for a confirmation.")
         parser.add_argument("--creation-key", metavar="KEY", help="The same key never makes a second batch.")
-        parser.add_argument("--json", action="store_true", help="Print the batch as one JSON document.")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="Only check it: what starting it would do, take and cost."
+        )
+        parser.add_argument(
+            "--json",
+            action="store_true",
+            help="Print the batch as one JSON document; with --dry-run, or where it is refused, the check's answer.",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["dry_run"] and options["wait"]:
+            raise choosing.refusal("--dry-run starts nothing, so there is nothing to --wait for.")
         if options["timeout"] is not None and not options["wait"]:
             raise choosing.refusal("--timeout says how long --wait waits; give --wait as well, or leave it out.")
         if not 0 <= options["sample"] <= samples.SAMPLE_MOST:
             raise choosing.refusal(f"--sample takes a number from 0 to {samples.SAMPLE_MOST}.")
         timeout = WAIT_SECONDS if options["timeout"] is None else options["timeout"]
         batch = self._started(options)
+        if batch is None:
+            return
         if not options["json"]:
             self._say_started(batch)
         progress = self._ended(batch, timeout) if options["wait"] else selectors.progress(batch)
@@ -117,8 +128,8 @@ class Command(DatabaseCommand):
         if code:
             sys.exit(code)
 
-    def _started(self, options: dict[str, Any]) -> Batch:
-        """Check and start; a refusal is printed whole and ends the command with exit code 2."""
+    def _started(self, options: dict[str, Any]) -> Batch | None:
+        """Check and start, or (None) only check; a refusal is printed whole and ends the command with exit code 2."""
         workspace = choosing.workspace(options["workspace"])
         account = choosing.account_for(workspace, options["account"])
         try:
@@ -141,6 +152,9 @@ class Command(DatabaseCommand):
             refusals.write_report(self.stderr, check.report())
             if check.left_out_count:
                 self.stderr.write(f"{check.left_out_count:,} of {check.manifest.row_count:,} rows are left out.")
+            if options["dry_run"]:
+                self._say_plan(check, options)
+                return None
             if check.plan.needs_confirmation and not options["confirm"]:
                 raise choosing.refusal("The notices above need a confirmation; give --confirm to start all the same.")
             try:
@@ -168,6 +182,27 @@ class Command(DatabaseCommand):
             self.stdout.write(json.dumps({"refused": True} | report, ensure_ascii=False, indent=2))
         refusals.write_report(self.stderr, report)
         return choosing.refusal("The manifest was refused; see above.")
+
+    def _say_plan(self, check: intake.Check, options: dict[str, Any]) -> None:
+        """What starting it would do, and what that takes and costs. Ends the command where the cap forbids it."""
+        report = check.report()
+        if options["json"]:
+            self.stdout.write(json.dumps(report, ensure_ascii=False, indent=2))
+        else:
+            self.stdout.write("Nothing was started. Starting it:")
+            for outcome, count in report["summary"].items():
+                if count:
+                    self.stdout.write(f"    {count:,} {outcome.replace('_', ' ')}")
+            estimate = check.estimate
+            if estimate is not None and estimate.renders:
+                cost = f", and costs about {estimate.cost_words}" if estimate.cost_words else ""
+                renders = wording.documents(estimate.renders)
+                self.stdout.write(f"Sends {renders} to {check.account.name}; that takes {estimate.duration}{cost}.")
+                self.stdout.write(f"Time: {estimate.seconds_basis}. Cost: {estimate.basis}.")
+        try:
+            spending.refuse_to_start(check.account, options["spend_cap"], check.render_count)
+        except IntakeRefused as refused:
+            raise choosing.refusal(refused.words) from refused
 
     def _say_started(self, batch: Batch) -> None:
         """The batch's id on a line of its own, then what there is to do and what was done before."""
