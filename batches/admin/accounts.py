@@ -77,7 +77,21 @@ class ProviderAccountAdmin(Kept):
         "webhooks",
     )
     fieldsets = (
-        (None, {"fields": ("name", "slug", "workspace", "kind", "base_url", "download_hosts", "archived_at")}),
+        (
+            None,
+            {
+                "fields": (
+                    "name",
+                    "slug",
+                    "workspace",
+                    "kind",
+                    "base_url",
+                    "download_hosts",
+                    "renders_inside",
+                    "archived_at",
+                )
+            },
+        ),
         (
             "Health",
             {

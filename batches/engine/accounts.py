@@ -1,8 +1,9 @@
-"""From an account's row to the adapter that speaks for it."""
+"""From an account's row to the adapter that speaks for it, and what its documents may hold."""
 
 from __future__ import annotations
 
 from batches.conf import ENGINE
+from batches.manifests import Limits
 from batches.models import ProviderAccount
 from batches.models.accounts import sound_hosts
 from batches.providers import make_provider
@@ -22,6 +23,12 @@ def provider_config(account: ProviderAccount) -> ProviderConfig:
         download_timeout=ENGINE.download_timeout,
         pool_size=ENGINE.submit_threads + ENGINE.poll_threads + ENGINE.fetch_threads,
     )
+
+
+def document_limits(account: ProviderAccount) -> Limits:
+    """The limits of documents that go to this account. Where it renders inside our network, none of them may refer to
+    a private address."""
+    return Limits(blocks_private=account.renders_inside)
 
 
 class Providers:

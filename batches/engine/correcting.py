@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any
 
 from batches import manifests, rights
-from batches.engine import agreed, completing, estimates, replacing, templates
+from batches.engine import accounts, agreed, completing, estimates, replacing, templates
 from batches.engine.agreed import Agreed
 from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused
@@ -142,6 +142,7 @@ def read(
     known = _AsBefore(batch)
     with manifests.read(
         source,
+        accounts.document_limits(batch.account),
         choices=choices,
         templates=templates.of(batch.workspace),
         corrects=True,

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, BinaryIO, cast
 
 from batches import manifests
-from batches.engine import agreed, estimates, existing, keys, spending, stopping, templates, waiting, writing
+from batches.engine import accounts, agreed, estimates, existing, keys, spending, stopping, templates, waiting, writing
 from batches.engine.agreed import Agreed
 from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused
@@ -90,7 +90,8 @@ def check(
 
     `progress` is told now and then how many rows were read; what it raises passes on.
     """
-    manifest = manifests.read(source, choices=choices, templates=templates.of(workspace), progress=progress)
+    limits = accounts.document_limits(account)
+    manifest = manifests.read(source, limits, choices=choices, templates=templates.of(workspace), progress=progress)
     try:
         plan = _plan(manifest, workspace, account, OnConflict(on_conflict))
         progress(manifest.row_count)

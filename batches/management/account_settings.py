@@ -55,6 +55,10 @@ def _learned(text: str) -> LearnedDeadline:
     return LearnedDeadline(text.strip())
 
 
+def _yes(text: str) -> bool:
+    return {"yes": True, "true": True, "no": False, "false": False}[text.strip().lower()]
+
+
 def _hosts(text: str) -> list[str]:
     return [host.strip().lower() for host in text.split(",") if host.strip()]
 
@@ -75,6 +79,7 @@ SETTINGS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "key_retention_seconds": (_whole, "whole seconds"),
     "key_retention_source": (_words, "where the number comes from"),
     "download_hosts": (_hosts, "host names with commas between"),
+    "renders_inside": (_yes, "yes or no"),
     "price_per_job": (_price, "a price such as 0.0013, or nothing"),
     "price_currency": (_words, "a currency such as USD"),
     "price_source": (_words, "where the price comes from"),
@@ -98,7 +103,7 @@ def apply(account: ProviderAccount, pairs: Sequence[str]) -> dict[str, Any]:
         read, wanted = SETTINGS[key]
         try:
             changes[key] = read(text)
-        except (ValueError, TypeError, RecursionError, InvalidOperation):
+        except (ValueError, KeyError, TypeError, RecursionError, InvalidOperation):
             raise choosing.refusal(f"{key} takes {wanted}.") from None
     if "webhook_secret" in changes:
         with contextlib.suppress(UnreadableSecret):  # an old one that nobody can read is of no use

@@ -8,9 +8,12 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+import unicodedata
+from urllib.parse import unquote
 
-_HOST = re.compile(r"(?:[^/?#\\@]*@)?(\[[^\]/?#]*\]|[^/?#\\:]*)")
+_HOST = re.compile(r"(?:[^/?#\\]*@)?(\[[^\]/?#]*\]|[^/?#\\:]*)")
 _NUMERIC = re.compile(r"[0-9a-fx.]+", re.IGNORECASE)
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _INSIDE = (".localhost", ".local", ".internal", ".intranet", ".lan", ".home", ".corp", ".private", ".home.arpa")
 
 
@@ -23,7 +26,10 @@ def host_of(rest: str) -> str:
 def is_private(host: str) -> bool:
     """Whether `host` is this machine, a link-local or private address in any of its spellings, or a name that only a
     private network knows."""
-    name = host.strip().rstrip(".").lower()
+    name = host.strip().lower()
+    if "%" in name or not name.isascii():  # browsers take fullwidth digits and %31 for what they stand for
+        name = unicodedata.normalize("NFKC", unquote(name)).replace("\u3002", ".").replace("\u00ad", "").lower()
+    name = name.rstrip(".")
     if not name:
         return False
     if name.startswith("["):
@@ -42,5 +48,7 @@ def _is_private_address(text: str) -> bool:
         address = ipaddress.ip_address(text)
     except ValueError:
         return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return not (mapped or address).is_global
+    if isinstance(address, ipaddress.IPv6Address):  # what gateways take for an address of version 4
+        inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
+        address = address.ipv4_mapped or address.sixtofour or inner or address
+    return not address.is_global

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from batches.manifests.jsonrows import JsonValue, Number, plain
+from batches.manifests.jsonrows import JsonValue, Number, as_written
 from batches.manifests.keys import INLINE_SOURCES, KNOWN, MOST_KEYS
 
 _MOST_CHARACTERS = 20_000
@@ -53,7 +53,7 @@ def _kept(key: str, value: JsonValue) -> Any:
         is_document = key in INLINE_SOURCES and (key != "html" or "<" in value[:_LONGEST_PATH])
         if is_document or len(value) > _LONGEST_TEXT:
             return f"({'document' if is_document else 'text'}, {len(value):,} characters)"
-    kept = plain(value)
+    kept = as_written(value)
     if isinstance(kept, list | dict) and len(json.dumps(kept)) > _MOST_CHARACTERS:
         return f"({'list' if isinstance(kept, list) else 'object'}, too long to keep here)"
     return kept

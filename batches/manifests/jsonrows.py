@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import IO, Any, NamedTuple, Union
 
 from batches.manifests.limits import Limits
@@ -90,13 +91,25 @@ def parse(raw: bytes) -> Parsed:
 
 
 def plain(value: JsonValue) -> Any:
-    """`value` with numbers as int or float; those that neither can hold stay text."""
+    """`value` with numbers as int or float; those that neither can hold digit for digit stay text."""
     if isinstance(value, Number):
         return _number(value)
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+def as_written(value: JsonValue) -> Any:
+    """`value` as evidence: a number that would be spelled otherwise as int or float (1e3, 1.10) stays text."""
+    if isinstance(value, Number):
+        number = _number(value)
+        return number if str(number) == value else str(value)
+    if isinstance(value, list):
+        return [as_written(item) for item in value]
+    if isinstance(value, dict):
+        return {key: as_written(item) for key, item in value.items()}
     return value
 
 
@@ -182,7 +195,8 @@ def _number(value: Number) -> int | float | str:
         return int(value)
     except ValueError:
         number = float(value)
-    return number if math.isfinite(number) else str(value)
+    is_kept = math.isfinite(number) and Decimal(repr(number)) == Decimal(value)
+    return number if is_kept else str(value)
 
 
 @dataclass(slots=True)

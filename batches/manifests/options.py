@@ -124,6 +124,8 @@ def names() -> Iterator[str]:
     return iter(_CHECKS)
 
 
+#: Options that are HTML of their own, printed on each page.
+HTML = frozenset({"headerTemplate", "footerTemplate"})
 _SEE_README = "Correct the value; the README of manifests lists all options."
 _CHECKS: dict[str, Callable[[JsonValue], Checked]] = {
     "format": _format,

@@ -19,11 +19,15 @@ from batches.manifests import addresses
 #: References of one document that are looked at, and characters of one.
 MOST = 20_000
 _LONGEST = 2_048
+#: Pages that stand in a frame's attribute, within one another.
+_FRAMES_DEEP = 3
 
 #: Where a tag may begin that loads something: two letters of its name, since most tags are let go after the first.
 _MARK = re.compile(rb"<[!iIlLsSfFeEoOvVaAuUbBmM][-mMfFnNiIcCoOtTrReEbBuUsSaA]")
 _TAG = re.compile(rb"<([a-zA-Z]++)(?=[\s/>])(?:[^>\"']++|\"[^\"]*+\"|'[^']*+')*+")
+_COMMENT_END = re.compile(rb"--!?>")
 _ATTRIBUTE = re.compile(rb"[\s/\"']*+([^\s=>/\"']++)(?:\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>\"']*+))?")
+_GIVEN = re.compile(rb"\s{0,9}=\s{0,9}(\"[^\"]{0,2048}\"|'[^']{0,2048}'|[^\s>\"']{1,2048})")
 _QUOTED = re.compile(rb"\s{0,99}([\"']?)")
 _STOP = re.compile(rb"[\s\"'`<>()]")
 _REFRESH = re.compile(rb"url\s{0,9}=\s{0,9}([^\"'>\s]{1,2048})", re.IGNORECASE)
@@ -34,6 +38,7 @@ _CSS_ESCAPE = re.compile(r"\\(?:([0-9a-f]{1,6})\s?|(.))")
 _BREAKS = re.compile(r"[\t\r\n]")
 
 _SRC = frozenset({b"src"})
+_FRAME = frozenset({b"src", b"srcdoc"})
 _PICTURES = frozenset({b"src", b"srcset"})
 _HREF = frozenset({b"href", b"xlink:href"})
 #: What each element loads by which of its attributes.
@@ -46,14 +51,13 @@ _LOADS: dict[bytes, frozenset[bytes]] = {
     b"link": _HREF,
     b"base": _HREF,
     b"script": _HREF | _SRC,
-    b"iframe": _SRC,
+    b"iframe": _FRAME,
     b"frame": _SRC,
     b"embed": _SRC,
     b"audio": _SRC,
     b"video": frozenset({b"src", b"poster"}),
     b"input": _SRC,
     b"object": frozenset({b"data"}),
-    b"body": frozenset({b"background"}),
     b"meta": frozenset({b"content"}),
 }
 #: What ends the word `@import`, and links that a page is printed without.
@@ -111,20 +115,21 @@ Found = tuple[bytes, ReferenceKind | None]
 def _values(sent: bytes, *, is_markdown: bool) -> Iterator[Found]:
     yield from _in_tags(sent)
     yield from _in_styles(sent)
+    yield from _backgrounds(sent)
     if is_markdown:
         for picture in _PICTURE.finditer(sent):
             yield picture[1], _kind_of(picture[1])
 
 
-def _in_tags(sent: bytes) -> Iterator[Found]:
-    has_base = False
+def _in_tags(sent: bytes, depth: int = 0) -> Iterator[Found]:
+    has_base, has_end = False, True
     mark = _MARK.search(sent)
     while mark is not None:
         at = mark.start()
         if sent.startswith(b"<!--", at):
-            end = sent.find(b"-->", at + 4)
-            if end < 0:
-                return
+            closing = _COMMENT_END.search(sent, at + 2) if has_end else None  # `<!-->` is whole
+            has_end = closing is not None
+            end = closing.end() if closing else at + 4  # one that never ends hides nothing from the look
         else:
             tag = _TAG.match(sent, at)
             name = tag[1].lower() if tag else b""
@@ -133,7 +138,7 @@ def _in_tags(sent: bytes) -> Iterator[Found]:
                 continue
             end = tag.end()
             has_base |= name == b"base"
-            for value, kind in _of_tag(sent, name, tag.end(1), end):
+            for value, kind in _of_tag(sent, name, tag.end(1), end, depth):
                 yield value, None if has_base and kind is ReferenceKind.NOT_SENT else kind
             if name == b"script":
                 close = sent.find(b"</", end)  # most scripts hold no `</` but their end
@@ -145,11 +150,13 @@ def _in_tags(sent: bytes) -> Iterator[Found]:
         mark = _MARK.search(sent, end)
 
 
-def _of_tag(sent: bytes, name: bytes, start: int, end: int) -> Iterator[Found]:
+def _of_tag(sent: bytes, name: bytes, start: int, end: int, depth: int) -> Iterator[Found]:
     wanted = _LOADS[name]
     found: list[tuple[bytes, bytes]] = []
     for attribute in _ATTRIBUTE.finditer(sent, start, end):
         key = attribute[1].lower()
+        if key == b"srcdoc" and any(each == key for each, _ in found):
+            continue  # the first one counts
         if key in wanted:
             found.append((key, (attribute[2] or b"").strip(b"\"'")))
         elif name == b"link" and key == b"rel" and (attribute[2] or b"").strip(b"\"' ").lower() in _UNPRINTED_LINKS:
@@ -160,6 +167,11 @@ def _of_tag(sent: bytes, name: bytes, start: int, end: int) -> Iterator[Found]:
             kind = _kind_of(target[1]) if target else None
             if target is not None and kind is not ReferenceKind.NOT_SENT:
                 yield target[1], kind
+        elif key == b"srcdoc":
+            page = unescape(value.decode(errors="replace")).encode()
+            if depth < _FRAMES_DEEP:
+                yield from _in_tags(page, depth + 1)
+                yield from _in_styles(page)
         elif key == b"srcset":
             for each in value[: 8 * _LONGEST].split(b","):
                 if words := each.split():
@@ -198,6 +210,18 @@ def _in_styles(sent: bytes) -> Iterator[Found]:
             if not value.lower().startswith(b"url("):  # seen above
                 yield value, _kind_of(value, is_css=True)
         at = sent.find(b"@", at + 1)
+
+
+def _backgrounds(sent: bytes) -> Iterator[Found]:
+    """The pictures behind old tables, which have an attribute of their own."""
+    for word in (b"background", b"BACKGROUND"):
+        at = sent.find(word)
+        while at >= 0:
+            given = _GIVEN.match(sent, at + len(word))
+            if given is not None and sent[max(0, at - 1) : at].isspace():
+                value = given[1].strip(b"\"'")
+                yield value, _kind_of(value)
+            at = sent.find(word, at + len(word))
 
 
 def _css_value(sent: bytes, start: int, closing: bytes) -> bytes:

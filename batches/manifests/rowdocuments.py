@@ -16,7 +16,7 @@ from batches.manifests.jsonrows import JsonValue
 from batches.manifests.limits import Limits
 from batches.manifests.manifest import SourceKind
 from batches.manifests.problems import Code, Findings, Unfit, shown
-from batches.manifests.references import Reference, ReferenceKind
+from batches.manifests.references import Reference, ReferenceKind, References
 from batches.manifests.rowreport import RowReport
 from batches.manifests.source import Files
 from batches.manifests.templates import MissingField, RowTemplate, Templates
@@ -166,12 +166,16 @@ class RowDocuments:
             message = f"The document still holds the placeholder {content.placeholder}."
             fix = "Fill it in, unless it is meant to be printed so."
             report.warning(Code.UNRESOLVED_PLACEHOLDER, column, message, fix)
+        self.judge_references(column, content.references, report)
+
+    def judge_references(self, column: str, found: References, report: RowReport) -> None:
+        """Note what a document or a part of its pages would load and cannot, or must not."""
         is_blocked = self.limits.blocks_private
-        for reference in content.references.found:
+        for reference in found.found:
             code, message, fix = _about(reference)
             is_open = reference.kind is ReferenceKind.NOT_SENT or not is_blocked
             (report.warning if is_open else report.error)(code, column, message, fix)
-        if content.references.is_cut and is_blocked:
+        if found.is_cut and is_blocked:
             message = f"The document refers to more than {references.MOST:,} other files; only so many are looked at."
             report.error(Code.REMOTE_ASSET, column, message, "Put its pictures and style sheets inside it.")
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
-from batches.manifests import corrections, damage, evidence, identifiers, keys, options, values
+from batches.manifests import corrections, damage, evidence, identifiers, keys, options, references, values
 from batches.manifests.choices import NO_CHOICES, Choices
 from batches.manifests.contents import Content
 from batches.manifests.corrections import Asked
-from batches.manifests.jsonrows import JsonValue, Span, plain
+from batches.manifests.jsonrows import JsonValue, Span, as_written
 from batches.manifests.limits import Limits
 from batches.manifests.manifest import ManifestRow, fingerprint_of_digest
 from batches.manifests.problems import Code, Findings, Place, Unfit, shown
@@ -120,6 +120,9 @@ class RowChecker:
         kept_options, wrong = options.checked(asked.get("options"))
         for column, message, fix in wrong:
             report.error(Code.BAD_OPTION, column, message, fix)
+        for name in options.HTML & kept_options.keys():
+            found = references.of_document(kept_options[name].encode("utf-8", "replace"))
+            self._documents.judge_references(f"options.{name}", found, report)
         filename = self._filename(value.get("filename"), report)
         meta = self._meta(asked.get("meta"), report)
         if report.failed or document is None or business_id is None:
@@ -165,7 +168,7 @@ class RowChecker:
             return False  # told of each cell by whoever cut the table into rows
         lost = corrections.lost_datum(value, has_default_template=bool(self._choices.template))
         lacks_file = self._is_as_before is not None and self._documents.lacks_file(value)
-        if self._is_as_before is not None and (lost or lacks_file) and self._is_as_before(plain(columns)):
+        if self._is_as_before is not None and (lost or lacks_file) and self._is_as_before(as_written(columns)):
             return True
         if lost is None:
             return False

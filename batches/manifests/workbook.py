@@ -95,6 +95,8 @@ class _Strings:
 
     def _find(self, number: int) -> str:
         """The string of this number. Raises IndexError."""
+        if number < 0:
+            raise IndexError(number)
         while number >= len(self._starts) - 1:
             if next(self._progress, self) is self:
                 raise IndexError(number)

@@ -236,6 +236,11 @@ class Migration(migrations.Migration):
             constraint=models.UniqueConstraint(fields=('workspace', 'slug'), name='template_slug_once_per_workspace'),
         ),
         migrations.AddField(
+            model_name='provideraccount',
+            name='renders_inside',
+            field=models.BooleanField(default=False, help_text='Its renderer stands inside our network: documents that refer to private addresses or local files are refused.'),
+        ),
+        migrations.AddField(
             model_name='batch',
             name='waits_for_release',
             field=models.BooleanField(default=False, help_text='Paused since its start, until somebody who has looked at its sample releases it.'),

@@ -245,6 +245,11 @@ class ProviderAccount(models.Model):
     price_source = models.CharField(max_length=200, blank=True, default="")
     data_terms = models.JSONField(default=dict, blank=True)
     delete_remote_after_save = models.BooleanField(default=False)
+    renders_inside = models.BooleanField(
+        default=False,
+        help_text="Its renderer stands inside our network: documents that refer to private addresses or local files "
+        "are refused.",
+    )
 
     health = models.CharField(max_length=10, choices=AccountHealth.choices, default=AccountHealth.OPEN)
     hold_reason = models.CharField(max_length=30, choices=HoldReason.choices, blank=True, default="")

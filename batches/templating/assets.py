@@ -36,6 +36,7 @@ _CSS_IMPORT = re.compile(
 )
 _CHARSET = re.compile(r"""\s*@charset\s+["'][^"']*["']\s*;""", re.IGNORECASE)
 _CANDIDATE = re.compile(r"\s*([^\s,]+)(\s+[0-9.]+[wx])?\s*(?:,|$)")
+_END_RAW = re.compile(r"\{%-?\s*endraw")
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -166,7 +167,7 @@ class _Inlining:
         if text is None:
             return
         css = self._css(text, path, lambda at: Places(text).of(at), (path,))
-        if "</style" in css.lower() or "{% endraw" in css:
+        if "</style" in css.lower() or _END_RAW.search(css):
             self._wrong(href.start, f"The style sheet {shown(path)} holds the end of a style.", "Remove it.")
             return
         css = _on_one_line(css)
@@ -203,8 +204,12 @@ class _Inlining:
                 self._wrong(attribute.start, words, 'Write it as width="{{ width }}".')
             elif markup.VALUE in attribute.raw and attribute.name.startswith("on"):
                 self._wrong(attribute.start, f"A value stands in the script {attribute.name}.", _IN_TEXT)
-        if element.name == "script" and element.content and markup.VALUE in self._text[slice(*element.content)]:
-            self._wrong(element.start, "A value stands in a script.", _IN_TEXT)
+            elif markup.VALUE in attribute.raw and attribute.name == "srcdoc":
+                self._wrong(attribute.start, "A value stands in the page of a srcdoc.", _IN_TEXT)
+        is_literal = element.name in markup.LITERAL_TEXT and element.name != "style"  # filling looks at those
+        if is_literal and element.content and markup.VALUE in self._text[slice(*element.content)]:
+            where = "a script" if element.name == "script" else f"<{element.name}>, whose text nothing escapes"
+            self._wrong(element.start, f"A value stands in {where}.", _IN_TEXT)
 
     # --- files --------------------------------------------------------------------------------------------------------
 

@@ -40,14 +40,20 @@ def _less(left: object, right: object) -> bool:
     if numbers is not None:
         return numbers[0] < numbers[1]
     if isinstance(left, str) and isinstance(right, str):
-        try:
-            return date.fromisoformat(left[:10]) < date.fromisoformat(right[:10])
-        except ValueError:
-            pass
+        days = _days(left, right)
+        if days is not None and (days[0] != days[1] or left.strip() == right.strip()):
+            return days[0] < days[1]
     raise Fault(
         f"{shown(left)} and {shown(right)} cannot be compared by size: they are not two numbers or two dates.",
-        "Write numbers as 1234.50 and dates as 2026-10-05.",
+        "Write numbers as 1234.50 and dates as 2026-10-05, without the time of day.",
     )
+
+
+def _days(left: str, right: str) -> tuple[date, date] | None:
+    try:
+        return formats.day(left), formats.day(right)
+    except Fault:
+        return None
 
 
 def _contains(left: object, right: object) -> bool:

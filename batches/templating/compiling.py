@@ -15,7 +15,7 @@ from liquid.ast import Node
 from liquid.exceptions import LiquidError, ResourceLimitError
 from liquid.template import BoundTemplate
 
-from batches.templating import walking
+from batches.templating import markup, walking
 from batches.templating.language import Language, problem_of
 from batches.templating.limits import LIMITS, Limits
 from batches.templating.places import Places
@@ -86,7 +86,7 @@ def compiled(source: str, limits: Limits = LIMITS) -> Compiled:
     places = Places(source)
     _refuse_unpaired(source, places)
     language = Language(limits)
-    walk = walking.Walk(places, limits)
+    walk = walking.Walk(places, limits, markup.styles(source))
     try:
         nodes = language._parse(source)
         nodes = walk.nodes(nodes)

@@ -31,6 +31,8 @@ class Filter:
     most: int = 0
     checks: Mapping[int | str, Check] = field(default_factory=dict)
     keywords: Mapping[str, str] = field(default_factory=dict)
+    cost: int = 1
+    """Steps of work for each item of a list that it goes through."""
 
 
 def is_there(value: object) -> bool:
@@ -179,7 +181,7 @@ FILTERS: Mapping[str, Filter] = {
     "first": Filter(lambda value: _end(value, 0)),
     "last": Filter(lambda value: _end(value, -1)),
     "map": Filter(_map, 1, 1),
-    "sum": Filter(_sum, 0, 1),
+    "sum": Filter(_sum, 0, 1, cost=4),
     # what is not there
     "default": Filter(lambda value, other="": value if is_there(value) else other, 0, 1),
 }

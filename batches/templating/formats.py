@@ -37,7 +37,10 @@ ARITHMETIC = Context(
     prec=60, rounding=ROUND_HALF_UP, Emin=-99, Emax=99, traps=[DivisionByZero, InvalidOperation, Overflow]
 )
 _PLAIN = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
-_ISO_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[T ][0-9]{2}:[0-9]{2}.{0,24})?")
+_ISO_DATE = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    r"(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?: ?(?:Z|UTC|[+-][0-9]{2}:?[0-9]{2}))?)?"
+)
 _LOCALE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,2}")
 _PATTERN = re.compile(r"[yMdEeQqwWG0-9 .,/'’\-\u00a0\u202f年月日]{1,40}")
 _SPACES = "\u0020\u00a0\u202f"
@@ -81,11 +84,13 @@ def _localised(text: str, source: str) -> Decimal:
 
 @lru_cache(maxsize=64)
 def _notation(source: str) -> re.Pattern[str]:
-    group = get_group_symbol(locale(source))
+    where = locale(source)
+    group = get_group_symbol(where)
+    last, others = where.decimal_formats[None].grouping  # 3 and 3 in most places, 3 and 2 in India
     alike = next((kind for kind in (_SPACES, _APOSTROPHES) if group in kind), group)
     point = re.escape(get_decimal_symbol(locale(source)))
     between = f"[{re.escape(alike)}]"
-    whole = rf"(?:[0-9]+|[0-9]{{1,3}}(?:{between}[0-9]{{2,3}})*{between}[0-9]{{3}})"
+    whole = rf"(?:[0-9]+|[0-9]{{1,{others}}}(?:{between}[0-9]{{{others}}})*{between}[0-9]{{{last}}})"
     return re.compile(rf"[+-]?{whole}(?:{point}[0-9]+)?")
 
 
@@ -193,6 +198,11 @@ def date(value: object, style: object = "medium", language: object = "en", *, so
 @lru_cache(maxsize=4096)
 def _dated(text: str, style: str, language: str, source: str) -> str:
     return format_date(_day(text, source), format=style, locale=locale(language))
+
+
+def day(text: str) -> datetime.date:
+    """The day of an ISO date. Raises Fault for all else."""
+    return _day(text.strip(), "")
 
 
 def checked_style(style: object) -> str:

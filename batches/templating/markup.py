@@ -11,10 +11,20 @@ from dataclasses import dataclass
 #: What stands for each character of a `{{ … }}` and of a `{% … %}` while the HTML around is read.
 VALUE, TAG = "\ue000", "\ue001"
 _LIQUID = re.compile(r"\{[{%]")
+#: What is printed as it stands, and what is not printed at all.
+_RAW = re.compile(r"\{%-?\s*raw\s*-?%\}")
+_COMMENT = re.compile(r"\{%-?\s*comment\s*-?%\}")
+_END_RAW = re.compile(r"\{%-?\s*endraw\s*-?%\}")
+_IN_COMMENT = re.compile(r"\{%-?\s*(end)?comment\s*-?%\}")
 _OPEN = re.compile(rf"<(!--|[A-Za-z{VALUE}{TAG}][^\s/>]*)")
-_ATTRIBUTE = re.compile(r"""[\s/]*([^\s"'<>/=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'=<>`]+)))?""")
-#: Elements whose content is text up to their end tag.
-_RAW_TEXT = frozenset({"style", "script", "textarea", "title", "xmp", "noscript"})
+_COMMENT_END = re.compile(r"--!?>")
+#: As browsers read them: a stray quote belongs to a name, and one inside of an unquoted value to that.
+_ATTRIBUTE = re.compile(r"""[\s/]*([^\s>/][^\s>/=]*)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"'][^\s>]*)))?""")
+#: Elements whose content is text up to their end tag. Entities mean nothing in `LITERAL_TEXT`: what is escaped there
+#: is printed, or run, with its escapes.
+LITERAL_TEXT = frozenset({"style", "script", "xmp", "iframe", "noembed", "noframes"})
+_BEHIND_NAME = ("", ">", "/", " ", "\t", "\n", "\r", "\f")
+_RAW_TEXT = LITERAL_TEXT | {"textarea", "title"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,17 @@ def masked(source: str) -> str:
     """The text with each character of Liquid's replaced; places stay what they are."""
     parts: list[str] = []
     at = 0
+    are_closed = True
     while found := _LIQUID.search(source, at):
+        bounds = _untouched(source, found.start()) if are_closed else None
+        if bounds:
+            begin, end, close = bounds
+            if close < 0:
+                are_closed = False  # it is no template then
+                continue
+            parts += [source[at : found.start()], TAG * (begin - found.start()), source[begin:end], TAG * (close - end)]
+            at = close
+            continue
         is_value = source[found.start() + 1] == "{"
         close = source.find("}}" if is_value else "%}", found.end())
         if close < 0:
@@ -60,16 +80,31 @@ def masked(source: str) -> str:
     return "".join([*parts, source[at:]])
 
 
+def _untouched(source: str, at: int) -> tuple[int, int, int] | None:
+    """Where the text of a `raw` that begins here stands, and where its end tag ends (-1: nowhere). A comment is all
+    tag. None where neither begins here."""
+    if raw := _RAW.match(source, at):
+        end = _END_RAW.search(source, raw.end())
+        return (raw.end(), end.start(), end.end()) if end else (at, at, -1)
+    if comment := _COMMENT.match(source, at):
+        depth, behind = 1, comment.end()
+        while depth and (found := _IN_COMMENT.search(source, behind)):
+            depth += -1 if found[1] else 1
+            behind = found.end()
+        return (at, at, -1) if depth else (behind, behind, behind)
+    return None
+
+
 def elements(text: str) -> Iterator[Element]:
     """The start tags of a masked text in their order; comments and the text of scripts hold none."""
     lowered = text.lower() if len(text.lower()) == len(text) else text
     at = 0
     while found := _OPEN.search(text, at):
         if found[1] == "!--":
-            close = text.find("-->", found.end())
-            if close < 0:
+            end = _COMMENT_END.search(text, found.start() + 2)  # `<!-->` is whole
+            if end is None:
                 return
-            at = close + 3
+            at = end.end()
             continue
         attributes, behind = _attributes(text, found.end())
         close = text.find(">", behind)
@@ -78,10 +113,22 @@ def elements(text: str) -> Iterator[Element]:
         name, at = found[1].lower(), close + 1
         content = None
         if name in _RAW_TEXT:
-            end = lowered.find(f"</{name}", at)
-            content = (at, end if end >= 0 else len(text))
+            content = (at, _end_of(name, lowered, at))
             at = content[1]
         yield Element(name, found.start(), close + 1, attributes, content)
+
+
+def styles(source: str) -> list[tuple[int, int]]:
+    """Where the style sheets of a template stand in its text, in order."""
+    return [each.content for each in elements(masked(source)) if each.name == "style" and each.content]
+
+
+def _end_of(name: str, lowered: str, at: int) -> int:
+    """Where the end tag of `name` begins, or the text ends."""
+    end = lowered.find(f"</{name}", at)
+    while end >= 0 and lowered[end + 2 + len(name) : end + 3 + len(name)] not in _BEHIND_NAME:
+        end = lowered.find(f"</{name}", end + 2)
+    return end if end >= 0 else len(lowered)
 
 
 def _attributes(text: str, at: int) -> tuple[tuple[Attribute, ...], int]:

@@ -6,7 +6,8 @@ never guesses: text from a table that is a number is compared as one, and what c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TextIO
 
 from liquid.ast import BlockNode, Node
@@ -26,6 +27,7 @@ from batches.templating.problems import Fault, MissingValue, NotFilled, Problem,
 
 Place = tuple[int | None, int | None]
 _CHARACTERS_A_STEP = 64
+_STYLE_VALUE = re.compile(r"(?:(?:rgb|hsl)a?\([0-9 .,%/]*+\)|[\w #%.,+-])*+")
 
 
 class Output(LimitedStringIO):
@@ -56,6 +58,13 @@ class Context(RenderContext):
         self._iterations_left -= length
         if self._iterations_left < 0:
             raise LoopIterationLimitError("loop iteration limit reached", token=None)
+
+
+def _work_of(value: object) -> int:
+    """Steps that a look at all of a value takes."""
+    if isinstance(value, str):
+        return len(value) // _CHARACTERS_A_STEP
+    return len(value) if isinstance(value, Sequence) else 0
 
 
 class _Placed(Expression):
@@ -174,17 +183,18 @@ class Range(_Placed):
 class Applied:
     """A filter with its arguments."""
 
-    __slots__ = ("_apply", "_arguments", "_constants", "_named", "_place", "_what")
+    __slots__ = ("_apply", "_arguments", "_constants", "_cost", "_named", "_place", "_what")
 
     def __init__(
         self,
-        apply: Callable[..., Any],
+        known: filters.Filter,
         what: str,
         place: Place,
         arguments: list[Expression],
         named: dict[str, Expression],
     ) -> None:
-        self._apply = apply
+        self._apply = known.apply
+        self._cost = known.cost
         self._what = what
         self._place = place
         self._arguments = arguments
@@ -203,9 +213,7 @@ class Applied:
         except Fault as fault:
             words = f"{self._what}: {fault.message}" if self._what else fault.message
             raise NotFilled(Problem(*self._place, words, fault.fix)) from fault
-        size = len(value) if isinstance(value, str | list) else 0
-        size += len(result) if isinstance(result, str | list) else 0
-        context.spend(1 + size // _CHARACTERS_A_STEP)
+        context.spend(1 + self._cost * _work_of(value) + _work_of(result))
         return result
 
 
@@ -289,9 +297,30 @@ class Print(Node):
             try:
                 value = filters.text(value)
             except Fault as fault:
-                words = f"{self.expression}: {fault.message}" if isinstance(self.expression, Field) else fault.message
-                raise NotFilled(Problem(*self.place, words, fault.fix)) from fault
+                self._fail(fault)
         return buffer.write(escape(value))
+
+    def _fail(self, fault: Fault) -> NoReturn:
+        words = f"{self.expression}: {fault.message}" if isinstance(self.expression, Field) else fault.message
+        raise NotFilled(Problem(*self.place, words, fault.fix)) from fault
+
+
+class StylePrint(Print):
+    """`{{ … }}` in a style sheet, where no escape of HTML means anything: a value there can be no more than words,
+    numbers and colours."""
+
+    __slots__ = ()
+
+    def render_to_output(self, context: RenderContext, buffer: TextIO) -> int:
+        value = self.expression.evaluate(context)
+        try:
+            text = filters.text(value)
+            if not _STYLE_VALUE.fullmatch(text):
+                words = f"{shown(text)} cannot stand in a style sheet: only words, numbers, lengths and colours can."
+                raise Fault(words, "Correct the row, or put the value into a style attribute.")
+        except Fault as fault:
+            self._fail(fault)
+        return buffer.write(text)
 
 
 # --- conditions -------------------------------------------------------------------------------------------------------
@@ -309,13 +338,16 @@ class Condition(_Placed):
         self.right = right
 
     def evaluate(self, context: RenderContext) -> bool:
+        assert isinstance(context, Context), "only `Compiled.fill` runs this"
         left = self.left.evaluate(context)
         if self.right is None:
+            context.spend(1)
             return filters.is_there(left)
         if self.operator == "and":
             return filters.is_there(left) and filters.is_there(self.right.evaluate(context))
         if self.operator == "or":
             return filters.is_there(left) or filters.is_there(self.right.evaluate(context))
+        context.spend(1 + _work_of(left))
         try:
             return comparing.OPERATORS[self.operator](left, self.right.evaluate(context))
         except Fault as fault:
@@ -333,7 +365,9 @@ class AnyOf(_Placed):
         self.values = values
 
     def evaluate(self, context: RenderContext) -> list[bool]:
+        assert isinstance(context, Context), "only `Compiled.fill` runs this"
         left = self.left.evaluate(context)
+        context.spend(len(self.values) * (1 + _work_of(left)))
         try:
             return [any(comparing.equal(left, each.evaluate(context)) for each in self.values)]
         except Fault as fault:

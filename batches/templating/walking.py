@@ -8,6 +8,7 @@ says that it is there.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,11 +73,13 @@ class _Scope:
 class Walk:
     """Goes over the nodes of one template. `problems` and `reads` are what it found."""
 
-    def __init__(self, places: Places, limits: Limits) -> None:
+    def __init__(self, places: Places, limits: Limits, styles: Sequence[tuple[int, int]] = ()) -> None:
+        """`styles`: where the style sheets stand in the text, in order."""
         self.problems: list[Problem] = []
         self.reads: dict[str, Read] = {}
         self._places = places
         self._limits = limits
+        self._styles = styles
         self._visits: dict[type, Callable[[Any, _Scope], tuple[Node, _Scope]]] = {
             OutputNode: self._output,
             AssignNode: self._assign,
@@ -117,7 +120,11 @@ class Walk:
 
     def _output(self, node: OutputNode, scope: _Scope) -> tuple[Node, _Scope]:
         expression = self._value(node.expression, scope)
-        return running.Print(node.token, self._place(node.expression.token), expression), scope
+        at = node.token.start_index
+        before = bisect(self._styles, at, key=lambda bounds: bounds[0])
+        is_style = before > 0 and at < self._styles[before - 1][1]
+        print_node = running.StylePrint if is_style else running.Print
+        return print_node(node.token, self._place(node.expression.token), expression), scope
 
     def _assign(self, node: AssignNode, scope: _Scope) -> tuple[Node, _Scope]:
         name = str(node.name)
@@ -246,7 +253,7 @@ class Walk:
         for key in known.checks.keys() & written.keys():
             self._check(known.checks[key], written[key])
         renamed = {known.keywords[name]: each for name, each in by_name.items()}
-        return running.Applied(known.apply, what, self._place(given.token), arguments, renamed)
+        return running.Applied(known, what, self._place(given.token), arguments, renamed)
 
     def _check(self, check: filters.Check, argument: Expression) -> None:
         """An argument that is written out is checked now, whatever the rows hold."""

@@ -45,7 +45,7 @@ def source_of(version: DocumentVersion) -> Source | None:
 
 
 def filled(
-    source: Source, *, number: str, given: str, business_id: str, options: str, filename: str
+    source: Source, *, number: str, given: str, business_id: str, options: str, filename: str, limits: Limits
 ) -> tuple[NewInput | None, list[str]]:
     """The new input, or what is wrong. `number` is the chosen version of the template, `given` the data as JSON."""
     chosen = next((each for each in source.choices if str(each.number) == number), None)
@@ -59,7 +59,7 @@ def filled(
     except ValueError as error:
         return None, [f"The data is no JSON object ({error})."]
     found = read_single(
-        business_id=business_id, kind="html", content=text, filename=filename, options=options, limits=Limits()
+        business_id=business_id, kind="html", content=text, filename=filename, options=options, limits=limits
     )
     if found.row is None or found.errors:
         return None, list(found.errors)

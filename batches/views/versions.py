@@ -16,7 +16,7 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from batches import differences, rights, storage, wording
-from batches.engine import standings, verbs, versions
+from batches.engine import accounts, standings, verbs, versions
 from batches.engine.orders import NewInput, Order
 from batches.engine.verbs import Asked
 from batches.manifests import Limits
@@ -177,13 +177,21 @@ def _new_input(
                 "options again”. Choose which of them is meant: nothing was made."
             )
         return None
+    limits = accounts.document_limits(version.job.account)
     if form.source == DATA:
         source = refilling.source_of(version)
         if source is None:
             form.errors.append("No template made this version.")
             return None
-        asked = {"business_id": document.business_id, "options": form.options, "filename": form.filename}
-        new, errors = refilling.filled(source, number=form.template, given=form.data, **asked)
+        new, errors = refilling.filled(
+            source,
+            number=form.template,
+            given=form.data,
+            business_id=document.business_id,
+            options=form.options,
+            filename=form.filename,
+            limits=limits,
+        )
         form.errors += errors
         return new
     raw: bytes | None = None
@@ -193,7 +201,7 @@ def _new_input(
         if file is None:
             form.errors.append("Choose a file, or render the same content again.")
             return None
-        raw = file.read()
+        raw = file.read(limits.max_document_bytes + 1)
     elif version.input_bytes <= EDITABLE_BYTES:
         new_text = _as_typed(form.text, text)
     found = read_single(
@@ -202,6 +210,7 @@ def _new_input(
         content=new_text if raw is None else raw,
         filename=form.filename,
         options=form.options,
+        limits=limits,
     )
     form.errors += found.errors
     if found.row is None or found.errors:

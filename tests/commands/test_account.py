@@ -138,3 +138,14 @@ def test_what_does_nothing_yet_cannot_be_set(sandbox: ProviderAccount) -> None:
     assert code == 2
     assert "cannot be set" in err
     assert "delete_remote_after_save" not in json.loads(run("account", "sandbox", "--json")[1])
+
+
+@pytest.mark.parametrize(("given", "kept"), [("yes", True), ("no", False), ("TRUE", True)])
+def test_account_says_whether_it_renders_inside_our_network(given: str, kept: bool, sandbox: ProviderAccount) -> None:
+    code, out, _ = run("account", "sandbox", "--set", f"renders_inside={given}", "--json")
+    assert (code, json.loads(out)["renders_inside"]) == (0, kept)
+
+
+def test_what_is_neither_yes_nor_no_is_refused(sandbox: ProviderAccount) -> None:
+    code, _, err = run("account", "sandbox", "--set", "renders_inside=perhaps")
+    assert (code, "renders_inside takes yes or no" in err) == (2, True)

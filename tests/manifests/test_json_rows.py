@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batches.manifests import Limits
-from batches.manifests.jsonrows import Number, TooDeep, check_depth, line_rows, list_rows, parse, plain
+from batches.manifests.jsonrows import Number, TooDeep, as_written, check_depth, line_rows, list_rows, parse, plain
 
 LIMITS = Limits()
 VALUES = st.recursive(
@@ -100,6 +100,21 @@ def test_a_number_that_python_cannot_hold_stays_text() -> None:
     assert plain(parse(b"9" * 5000).value) == "9" * 5000
     assert plain(parse(b"NaN").value) == "NaN"
     assert plain(parse(b"[7, 7.5, -0]").value) == [7, 7.5, 0]
+
+
+@pytest.mark.parametrize(
+    "digits", ["12345678901234567.89", "0.1000000000000000055", "3.14159265358979323846", "1e-400"]
+)
+def test_a_number_that_would_lose_digits_stays_text(digits: str) -> None:
+    assert plain(parse(digits.encode()).value) == digits
+    assert plain(parse(b"[0.1, 1.10, 1e3, 9007199254740993]").value) == [0.1, 1.1, 1000.0, 9007199254740993]
+
+
+def test_evidence_spells_a_number_as_it_was_written() -> None:
+    written = as_written(
+        parse(b'{"a": [7, 1.10, 1e3, 0.5], "b": {"c": 1E400, "d": true, "e": null, "f": "1e3"}}').value
+    )
+    assert written == {"a": [7, "1.10", "1e3", 0.5], "b": {"c": "1E400", "d": True, "e": None, "f": "1e3"}}
 
 
 def test_repeated_keys_are_found_at_any_depth() -> None:

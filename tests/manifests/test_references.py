@@ -48,6 +48,12 @@ def kinds(html: str, *, is_markdown: bool = False) -> list[str]:
         "<script>fetch('file:///etc/passwd')</script>",
         "<p><!-- a comment --><img src=file:///x>",
         "<img src=x.png><img/src=file:///x>",
+        "<!--><img src=file:///x>-->",
+        "<!-- a comment --!><img src=file:///x>",
+        "<!-- one that never ends <img src=file:///x>",
+        '<iframe srcdoc="&lt;img src=&quot;file:///x&quot;&gt;"></iframe>',
+        '<td background="file:///x">',
+        "<TABLE BACKGROUND=file:///x>",
     ],
 )
 def test_a_file_on_somebodys_computer_is_found(html: str) -> None:
@@ -81,6 +87,12 @@ def test_a_file_on_somebodys_computer_is_found(html: str) -> None:
         "http://printer.local./x",
         "http://0.0.0.0/x",
         "ftp://10.1.2.3/x",
+        "http://a@b@127.0.0.1/x",
+        "http://127.0.0.%31/x",
+        "http://\uff11\uff12\uff17.0.0.1/x",
+        "http://127\u30020\u30020\u30021/x",
+        "http://[64:ff9b::a00:1]/x",
+        "http://[2002:a00:1::]/x",
     ],
 )
 def test_an_address_in_a_private_network_is_found_in_every_spelling(address: str) -> None:
@@ -200,6 +212,22 @@ def test_rows_are_warned_with_their_lines_or_refused_where_the_renderer_could_re
         assert [(each.code, each.rows) for each in manifest.errors] == [("remote_asset", (2,)), ("local_asset", (2,))]
         assert [(each.code, each.rows) for each in manifest.warnings] == [("local_asset", (0,))]
         assert [each.business_id for each in manifest.rows] == ["A", "B"]
+
+
+def test_the_header_and_the_footer_of_the_pages_are_looked_at_too() -> None:
+    rows = [
+        row(id=name, options={f"{name}Template": '<img src="http://10.0.0.1/x.png">'}) for name in ("header", "footer")
+    ]
+    found = [("remote_asset", f"options.{name}Template", (at,)) for at, name in enumerate(("header", "footer"))]
+    assert warning_codes(listed(rows)) == found
+    assert error_codes(listed(rows, Limits(blocks_private=True))) == found
+
+
+@pytest.mark.parametrize(
+    "piece", ["<!--", "<!-->", '<iframe srcdoc="&lt;iframe srcdoc=', '<iframe srcdoc="&lt;b>">', "background="]
+)
+def test_a_text_of_one_thing_again_and_again_is_looked_at_in_bounded_steps(piece: str) -> None:
+    references.of_document(piece.encode() * 50_000)
 
 
 def test_more_references_than_are_looked_at_are_refused_where_the_renderer_could_reach_them() -> None:

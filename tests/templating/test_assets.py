@@ -31,6 +31,7 @@ FILES: dict[str, bytes] = {
     "loop.css": b'@import "loop.css";',
     "braces.css": b"a::after{content:'{{ x }}'}",
     "evil.css": b"</style><script>",
+    "endraw.css": b"a{}{%-endraw-%}{{ x }}",
     "latin.css": b"/* \xe4 */",
     "note.txt": b"just text",
 }
@@ -60,6 +61,9 @@ class Beside:
         ("<style>a{b:url( 'logo.png' )}{{ c }}</style>", f"<style>a{{b:url({P})}}{{{{ c }}}}</style>"),
         ("<style>/* url(x) */ a{content:'url(y)'}</style>", "<style>/* url(x) */ a{content:'url(y)'}</style>"),
         ("<!-- <img src='gone.png'> -->", "<!-- <img src='gone.png'> -->"),
+        ("{% comment %}<img src='gone.png'>{% endcomment %}", "{% comment %}<img src='gone.png'>{% endcomment %}"),
+        ("{% raw %}<script>{{ x }}</script>{% endraw %}", "{% raw %}<script>{{ x }}</script>{% endraw %}"),
+        ("{% raw %}<img src='logo.png'>{{{% endraw %}", f"{{% raw %}}<img src='{P}'>{{{{{{% endraw %}}"),
         ("<script>'<img src=\"gone.png\">'</script>", "<script>'<img src=\"gone.png\">'</script>"),
         ('<a href="other.html">x</a>', '<a href="other.html">x</a>'),
         ('<link rel="icon" href="gone.ico">', '<link rel="icon" href="gone.ico">'),
@@ -88,6 +92,7 @@ def test_files_are_put_inside(source: str, wanted: str) -> None:
         ('<img src="img-{{ id }}.png">', 1, "cannot come from the row"),
         ('<link rel=stylesheet href="loop.css">', 1, "imports itself"),
         ('<link rel=stylesheet href="evil.css">', 1, "holds the end of a style"),
+        ('<link rel=stylesheet href="endraw.css">', 1, "holds the end of a style"),
         ('<link rel=stylesheet href="latin.css">', 1, "not UTF-8: byte 3"),
         ('<script src="x.js"></script>', 1, "<script> cannot be put inside"),
         ('<iframe src="x.html"></iframe>', 1, "<iframe> cannot be put inside"),
@@ -97,6 +102,17 @@ def test_files_are_put_inside(source: str, wanted: str) -> None:
         ("<{{ tag }}>", 1, "the name of a tag"),
         ('<td onclick="f({{ x }})">', 1, "in the script onclick"),
         ("<script>var x = '{{ x }}'</script>", 1, "in a script"),
+        ("{% raw %} {{ {% endraw %}\n<script>{{ x }}</script>", 2, "in a script"),
+        ("{% comment %}<!-- {% endcomment %}\n<script>{{ x }}</script>", 2, "in a script"),
+        ("<!-->\n<script>{{ x }}</script> -->", 2, "in a script"),
+        ("<script>a</scriptx>{{ x }}</script>", 1, "in a script"),
+        ("<xmp>{{ x }}</xmp>", 1, "in <xmp>"),
+        ('<iframe srcdoc="{{ x }}"></iframe>', 1, "the page of a srcdoc"),
+        ('<p title=a"{{ x }}">', 1, "without quotes"),
+        ("<p title=`{{ x }}`>", 1, "without quotes"),
+        ('<p "a" class={{ x }}>', 1, "without quotes"),
+        ("<noscript><p class={{ x }}></noscript>", 1, "without quotes"),
+        ("<p ={{ x }}>", 1, "the name of an attribute"),
     ],
 )
 def test_what_cannot_be_put_inside_is_told_with_its_line(source: str, line: int, words: str) -> None:
@@ -135,9 +151,23 @@ def test_lines_stay_what_they_were() -> None:
 
 PIECES = [
     *("<", ">", "<img src=", '"', "'", "logo.png", "{{", "}}", "{%", "%}", "<style>", "</style>", "url(", ")", "<!--"),
+    *("{% raw %}", "{% endraw %}", "{% comment %}", "{% endcomment %}", "<script>", "</script"),
     *("-->", "@import ", ";", "/*", "*/", " ", "=", "<link rel=stylesheet href=", "css/a.css", "\n", "style=", "\\"),
 ]
-AGAIN = ["{{", "<a ", '<a b="', "<!--", "/*", "<style>", "<style>/*", "url(", "<img src=logo.png "]
+AGAIN = [
+    "{{",
+    "{% raw %}",
+    "{% comment %}",
+    "{% comment %}{% endcomment %}",
+    "<a ",
+    '<a b="',
+    "<!--",
+    "/*",
+    "<style>",
+    "<style>/*",
+    "url(",
+    "<img src=logo.png ",
+]
 
 
 @settings(max_examples=300, deadline=None)

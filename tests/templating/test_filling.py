@@ -136,6 +136,9 @@ def test_a_row_that_lacks_a_field_is_told_its_path_and_line(source: str, data: d
         ("{% for x in a %}{% endfor %}", {"a": {"b": 1}}, "a list is wanted"),
         ("{% for x in a %}{% endfor %}", {"a": "text"}, "is text, and a list is wanted"),
         ("{% if a > 3 %}{% endif %}", {"a": "three"}, "cannot be compared by size"),
+        ("{% if a > '2026-10-05' %}{% endif %}", {"a": "2026-10-06 or so"}, "cannot be compared by size"),
+        ("{% if a > '2026-W41-1' %}{% endif %}", {"a": "2026-10-06"}, "cannot be compared by size"),
+        ("{% if a > '2026-10-05T10:00' %}{% endif %}", {"a": "2026-10-05T09:00"}, "without the time of day"),
         ("{% if a == true %}{% endif %}", {"a": "true"}, "one is text, the other true or false"),
         ("{{ a | newline_to_br | upcase }}", {"a": "x"}, "Nothing may come behind newline_to_br"),
         ("{{ a | divided_by: 0 }}", {"a": "1"}, "divided by zero"),
@@ -211,6 +214,11 @@ def test_a_hostile_or_wrong_template_is_refused_with_its_line(source: str, line:
         ("{% for i in (1..90000) %}" + "x" * 1000 + "{% endfor %}", {}, "larger than 5,000,000 bytes"),
         ("{% for i in (1..9000) %}{% assign b = a | remove: 'b' %}{% endfor %}", {"a": "a" * 99_000}, "too many steps"),
         ("{% for i in (1..90000) %}" + "{% assign x = i %}" * 6 + "{% endfor %}", {}, "too many steps"),
+        ("{% for i in l %}{% if l contains i %}{% endif %}{% endfor %}", {"l": ["a"] * 9000}, "too many steps"),
+        ("{% for i in (1..9000) %}{% if a contains 'b' %}{% endif %}{% endfor %}", {"a": "a" * 99_000}, "many steps"),
+        ("{% for i in l %}{% assign b = l | sum %}{% endfor %}", {"l": [1] * 9000}, "too many steps"),
+        ("{% for i in (1..9000) %}{% case a %}{% when 1 %}{% endcase %}{% endfor %}", {"a": "a" * 99_000}, "steps"),
+        ("{% for i in (1..9000) %}{% if a " + "or a " * 90 + "%}{% endif %}{% endfor %}", {"a": ""}, "too many steps"),
     ],
 )  # fmt: skip
 def test_a_template_that_would_run_away_ends(source: str, data: dict[str, Any], words: str) -> None:
@@ -347,3 +355,34 @@ def test_compiling_any_text_gives_a_template_or_its_problems(source: str) -> Non
         is_refused = True
         found = refused.problems
     assert is_refused == bool(found)
+
+
+STYLED = "<style>p { color: {{ c }} }</style>"
+
+
+@pytest.mark.parametrize("value", ["red", "#1a2b3c", "12.5px", "rgb(1, 2, 3)", "hsla(120 60% 50% / .3)", "Größe 2", 7])
+def test_a_style_sheet_takes_words_numbers_and_colours_from_a_row(value: Any) -> None:
+    assert templating.compiled(STYLED).fill({"c": value}) == f"<style>p {{ color: {value} }}</style>"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "red}",
+        "red; background: url(http://10.0.0.1/x)",
+        "url(x)",
+        "</style>",
+        'a"b',
+        "a'b",
+        "a\\b",
+        "@import",
+        "a&b",
+        "/*",
+    ],
+)
+def test_a_style_sheet_takes_no_rule_from_a_row_and_no_character_that_would_be_printed_as_its_escape(
+    value: str,
+) -> None:
+    with pytest.raises(NotFilled, match="cannot stand in a style sheet"):
+        templating.compiled(STYLED).fill({"c": value})
+    assert html.unescape(templating.compiled("<style></style>{{ c }}").fill({"c": value})).endswith(value)

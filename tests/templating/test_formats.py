@@ -57,6 +57,8 @@ def filled(source: str, value: Any) -> str:
         ("times: 3", "0.1", "0.3"),
         ("plus: '0.2'", "0.1", "0.3"),
         ("minus: 1", 1, "0"),
+        *[("date: 'short', 'de'", f"2026-10-05{at}", "05.10.26") for at in ("T10:00:00Z", " 00:00:00", "T10:00+02:00")],
+        ("number: 'en', from: 'hi'", "12,34,567.5", "1,234,567.5"),
         ("divided_by: 4", "10", "2.5"),
         ("divided_by: 3 | round: 2", "10", "3.33"),
         ("round", "2.5", "3"),
@@ -85,7 +87,7 @@ def test_a_filter_writes(source: str, value: Any, wanted: str) -> None:
 
 
 NO_NUMBERS = ["1,5", "1.234,50", "1e5", "x", "１", "0x1", "1 000", "--1", True, [], {}, "9" * 41, float("nan")]
-NO_DATES = ["05.10.2026", "10/5/2026", "2026-10-5", "now", 5]
+NO_DATES = ["05.10.2026", "10/5/2026", "2026-10-5", "now", 5, "2026-10-05 10:00 or so", "2026-10-05T10:00:00Zx"]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +98,8 @@ NO_DATES = ["05.10.2026", "10/5/2026", "2026-10-5", "now", 5]
         ("number: 'de'", "", "An empty value is not a number"),
         ("number: 'de', from: 'de'", "1,234.50", "not a number as de writes it"),
         ("number: 'de', from: 'de'", "12.34", "not a number as de writes it"),
+        ("number: 'de', from: 'de'", "1.23.456", "not a number as de writes it"),
+        ("number: 'de', from: 'hi'", "1,234,56", "not a number as hi writes it"),
         *[("date: 'long', 'de'", value, "is not a date") for value in NO_DATES],
         ("date: 'long', 'de'", "2026-02-30", "no such day"),
         ("date: 'long', 'de'", "", "An empty value is not a date"),

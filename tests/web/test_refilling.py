@@ -93,3 +93,17 @@ def test_the_document_says_what_made_it_and_what_is_published(manager: Client, j
     assert "Made with invoice v1; v2 is published." in page
     assert "It would give another text" in page
     assert f"/templates/invoice/versions/1/?workspace={job.version.document.workspace.slug}" in page
+
+
+def test_data_that_leads_into_our_network_is_refused_where_the_renderer_stands_in_it(
+    manager: Client, batch: Batch
+) -> None:
+    version = make_template_version(workspace=batch.workspace, slug="letter", source='<img src="{{ logo }}">')
+    made = made_of(version, batch, "A-2", logo="https://example.com/a.png")
+    inside = json.dumps({"logo": "http://10.0.0.1/a.png"})
+    type(made.account).objects.filter(pk=made.account_id).update(renders_inside=True)
+    answer = send(manager, made, template="1", data=inside)
+    assert (answer.status_code, current(made)[0]) == (422, 1)
+    assert "an address inside a private network" in answer.content.decode()
+    type(made.account).objects.filter(pk=made.account_id).update(renders_inside=False)
+    assert send(manager, made, template="1", data=inside).status_code == 302

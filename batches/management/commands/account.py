@@ -122,6 +122,7 @@ def _facts(account: ProviderAccount) -> dict[str, Any]:
         "key_retention_seconds": account.key_retention_seconds,
         "key_retention_source": account.key_retention_source,
         "download_hosts": account.download_hosts,
+        "renders_inside": account.renders_inside,
         "price_per_job": str(account.price_per_job) if account.price_per_job is not None else None,
         "price_currency": account.price_currency,
         "has_api_key": selectors.is_set(account, "api_key"),

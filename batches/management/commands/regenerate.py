@@ -10,6 +10,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from batches.engine import accounts
 from batches.engine.orders import NewInput, Order
 from batches.engine.verbs import Asked
 from batches.management import choosing
@@ -40,7 +41,9 @@ class Command(VerbCommand):
             return Asked()
         if len({row.version_id for row in rows}) != 1:
             raise choosing.refusal("--html takes one document: name it with --document.")
-        version = DocumentVersion.objects.defer("input_inline").get(pk=rows[0].version_id)
+        version = (
+            DocumentVersion.objects.defer("input_inline").select_related("job__account").get(pk=rows[0].version_id)
+        )
         self.new = _read(options["html"], rows[0].business_id, version)
         new = self.new
         digest = fingerprint(new.kind, new.text, new.options)  # type: ignore[arg-type] # the model's own kinds
@@ -68,6 +71,7 @@ def _read(path: str, business_id: str, version: DocumentVersion) -> NewInput:
         content=raw,
         filename=version.filename,
         options=json.dumps(version.options),
+        limits=accounts.document_limits(version.job.account),
     )
     if found.row is None or found.errors:
         raise choosing.refusal(" ".join(found.errors) or f"{path} holds no document.")
