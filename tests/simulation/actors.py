@@ -14,7 +14,7 @@ from batches.engine import storecheck, storeslices, sweep, work
 from batches.engine.storeslices import SliceReport
 from batches.models import ProviderAccount, SweepKind, WebhookEvent
 from batches.storage import StoreError
-from tests.simulation import people
+from tests.simulation import budgets, people
 from tests.simulation.database import read
 from tests.simulation.people import now_of, while_troubled
 from tests.simulation.plan import limits_of
@@ -293,6 +293,7 @@ ACTORS: dict[str, Callable[[World, random.Random], None]] = {
     "database_away": _database_away,
     "people": people.hold_and_pause,
     "verbs": people.press_verbs,
+    "samples": budgets.look_at_samples,
     "changed_limits": _changed_limits,
     "lost_objects": _lost_objects,
 }

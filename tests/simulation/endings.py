@@ -9,6 +9,7 @@ from batches import selectors
 from batches.conf import ENGINE
 from batches.models import Batch
 from batches.wording import BatchState
+from tests.simulation import budgets
 from tests.simulation.database import read
 from tests.simulation.people import AGAIN
 from tests.simulation.remote import RemoteJob
@@ -30,6 +31,8 @@ def check_end(world: World) -> None:
     _check_late_successes(world)
     _check_lost_objects(world)
     _check_stop_rules(world)
+    budgets.check_samples(world)
+    budgets.check_caps(world)
     if not world.plan.has("clock_jumps"):
         _check_pace(world)
 

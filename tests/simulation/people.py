@@ -64,7 +64,7 @@ def operate(world: World, dice: random.Random) -> None:
         for batch_id, words in read("SELECT id, pause_reason FROM batches_batch WHERE paused_at IS NOT NULL"):
             if world.is_calm or words != PAUSED:
                 world.trace("lets it go on", batch_id, words)
-                running.resume(batch_id, reason="It was looked at.", by=SOMEBODY, now=now_of(world))
+                world.let_go_on(dice, batch_id)
 
 
 def ends_by_hand(world: World) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ def hold_and_pause(world: World, dice: random.Random) -> None:
         elif deed == "pause":
             running.pause(batch.pk, reason=PAUSED, by=SOMEBODY, now=now)
         elif deed == "continue":
-            running.resume(batch.pk, reason="A person lets it go on.", by=SOMEBODY, now=now)
+            world.let_go_on(dice, batch.pk)
         elif dice.random() < 0.5:
             running.cancel(batch.pk, reason="A person gave it up.", by=SOMEBODY, now=now)
 

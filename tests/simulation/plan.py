@@ -58,6 +58,10 @@ KINDS: dict[str, float] = {
 #: The share of seeds in which people apply verbs to documents.
 VERBS_SHARE = 0.35
 
+#: Of seeds whose batches wait, now and then, for somebody who looks at a sample; and of those with a spend cap.
+SAMPLES_SHARE = 0.25
+CAPS_SHARE = 0.25
+
 #: The share of seeds whose vendor reckons a key's age from its first sight, whatever it answered then, and of those in
 #: which outages may hit submissions alone.
 SIGHT_SHARE = 0.5
@@ -111,6 +115,10 @@ def plan_of(seed: int) -> Plan:
     kinds = frozenset(kind for kind, share in KINDS.items() if rng.random() < share)
     if random.Random(f"verbs {seed}").random() < VERBS_SHARE:  # by dice of its own: every other choice stays the seed's
         kinds |= {"verbs"}
+    if random.Random(f"samples {seed}").random() < SAMPLES_SHARE:
+        kinds |= {"samples"}
+    if random.Random(f"caps {seed}").random() < CAPS_SHARE:
+        kinds |= {"caps"}
     if random.Random(f"sight {seed}").random() < SIGHT_SHARE:
         kinds |= {"keys_age_from_sight"}
     if random.Random(f"post only {seed}").random() < POST_ONLY_SHARE:

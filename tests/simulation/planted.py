@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from batches.engine import bulk, collection, retries
+from batches.engine import bulk, collection, retries, spending
 from batches.storage import StoredObject
 
 
@@ -60,11 +60,17 @@ def _resend_after_retention(stack: ExitStack) -> None:
     stack.enter_context(mock.patch.object(retries, "may_resend", return_value=True))
 
 
+def _spending_beyond_the_cap(stack: ExitStack) -> None:
+    """A batch is paused at its spend cap, but what waits to leave is not held back under it."""
+    stack.enter_context(mock.patch.object(spending, "held_back", return_value=spending.NOTHING_HELD_BACK))
+
+
 BUGS = {
     "": lambda stack: None,
     "fencing": _without_fencing,
     "saved": _saved_before_stored,
     "retention": _resend_after_retention,
+    "cap": _spending_beyond_the_cap,
 }
 
 

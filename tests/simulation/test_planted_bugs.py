@@ -17,6 +17,7 @@ pytestmark = pytest.mark.simulation
         ("fencing", "holds the newest claim"),
         ("saved", "the store does not hold its PDF"),
         ("retention", "sent again"),  # with a key that was accepted and forgotten, or to a provider that takes no key
+        ("cap", "and its cap is"),
     ],
 )
 def test_a_planted_bug_is_found_within_500_seeds(plant: str, says: str) -> None:

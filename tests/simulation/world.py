@@ -19,11 +19,11 @@ from django.db import InterfaceError, OperationalError, connection
 
 from batches import manifests
 from batches.conf import ENGINE, EngineConf
-from batches.engine import intake, latewatch, slots, stopping, storecheck
+from batches.engine import intake, latewatch, samples, slots, stopping, storecheck
 from batches.engine.pump import Pump
 from batches.models import ProviderAccount, Workspace
 from tests.factories import NOW
-from tests.simulation import actors, checks, database, endings
+from tests.simulation import actors, budgets, checks, database, endings
 from tests.simulation.network import OneProvider, RemoteProvider
 from tests.simulation.plan import Plan, plan_of
 from tests.simulation.remote import Remote, RemoteJob
@@ -200,6 +200,7 @@ class World:
         """Start a batch through the real intake."""
         source = manifests.from_upload(io.BytesIO(json.dumps(rows).encode()), "manifest.json")
         checked = intake.check(source, workspace=self.workspace, account=self.account, on_conflict="new-version")
+        asked = budgets.given(self, checked.render_count)
         with checked.manifest:
             batch = intake.start(
                 checked,
@@ -212,9 +213,18 @@ class World:
                 now=self.scheduler.now(),
                 confirmed=True,
                 rules=self._rules(),
+                **asked,
             )
         self.handed_over[batch.pk] = len(rows)
+        sample, size = samples.of(batch), budgets.expected_sample(checked.render_count, asked.get("sample_size", 0))
+        if sample is not None:
+            self.handed_over[sample.pk] = size
+        elif size:
+            self.report(f"batch {batch.pk} has no sample of {size}")
         self.trace("handed over", batch.pk, *(row["id"] for row in rows))
+
+    def let_go_on(self, dice: random.Random, batch_id: int) -> None:
+        budgets.let_go_on(self, dice, batch_id)
 
     def _rules(self) -> stopping.Rules:
         if not self.plan.has("stop_rules"):
@@ -310,6 +320,7 @@ class World:
         for name, value in self.plan.account.items():
             setattr(self.account, name, value)
         self.account.webhook_secret = "whsec_invented" if self.plan.has("webhooks") else ""
+        self.account.price_per_job = budgets.PRICE if self.plan.has("caps") else None
         self.account.save()
         slots.ensure(self.plan.pump_slots)
         self.is_watching = True
