@@ -287,7 +287,7 @@ def _started(turn: _Turn, checked: intake.Check, store: ArtifactStore) -> Batch 
             progress=turn.beat,
         )
     except IntakeRefused as refused:
-        is_outdated = refused.words in (writing.RACED, writing.CANCELLED)
+        is_outdated = refused.words in (writing.RACED, writing.CANCELLED, intake.BEGUN_OTHERWISE)
         state = DraftState.OPEN if is_outdated else DraftState.CHECKED
         turn.end(state, words=refused.words, report=checked.report())
         return None

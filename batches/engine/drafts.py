@@ -18,7 +18,7 @@ from django.db import transaction
 from django.db.models import F, Q
 
 from batches import manifests, queue
-from batches.engine import audit, keys, looks
+from batches.engine import audit, keys, looks, writing
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.manifests.choices import Choices
@@ -153,13 +153,20 @@ def look(draft: Draft, stream: BinaryIO, *, now: datetime) -> Draft:
 # --- choosing -------------------------------------------------------------------------------------------------------
 
 
-@again_after_deadlock
-@transaction.atomic
 def choose(draft_id: int, changes: Changes, *, by: By, now: datetime) -> Draft:
     """Take over what was chosen. What was checked before counts no more, and a check that runs is dropped.
 
-    Raises `Refused` once it is being started.
+    A batch that a failed start left half written is given up: its other half would be read by other choices. Raises
+    `Refused` once it is being started.
     """
+    draft = _choose(draft_id, changes, by=by, now=now)
+    writing.give_up_begun(draft.workspace_id, draft.public_id, writing.CHOSEN_ANEW, now=now)
+    return draft
+
+
+@again_after_deadlock
+@transaction.atomic
+def _choose(draft_id: int, changes: Changes, *, by: By, now: datetime) -> Draft:
     draft = _locked(draft_id)
     if draft.state not in CHANGEABLE:
         raise Refused(_why_fixed(draft))
@@ -310,6 +317,7 @@ def discard(draft_id: int, *, by: By, store: ArtifactStore, now: datetime) -> bo
         draft.generation += 1
         _move(draft, DraftState.SWEPT, words=DISCARDED, now=now)
         _record("discard_upload", draft, by=by, now=now, facts={"filename": draft.filename[:200]})
+    writing.give_up_begun(draft.workspace_id, draft.public_id, writing.CHOSEN_ANEW, now=now)
     forget_upload(draft, store, now=now)
     return True
 

@@ -27,6 +27,12 @@ from batches.storage import ArtifactStore, manifest_key
 COLUMNS_MOST = 1000
 
 
+BEGUN_OTHERWISE = (
+    "Starting it was begun with other content or at another account, and was interrupted; what was begun is cancelled "
+    "now, and nothing of it was sent. Check the file again."
+)
+
+
 def unheard(row_count: int) -> None:
     """Nobody asked how far it is."""
 
@@ -140,6 +146,8 @@ def start(
     try:
         if known is not None and known.cancelled_at is not None:
             raise IntakeRefused(writing.CANCELLED)
+        if known is not None and not _is_of(checked, known):
+            raise IntakeRefused(BEGUN_OTHERWISE)
         _refuse_unless_startable(checked, known, confirmed=confirmed, shown=shown)
         if known is None:
             spending.refuse_to_start(checked.account, spend_cap, checked.render_count)
@@ -209,6 +217,12 @@ def _refuse_unless_startable(checked: Check, known: Batch | None, *, confirmed: 
         raise IntakeRefused(words)
 
 
+def _is_of(checked: Check, known: Batch) -> bool:
+    """Whether what was begun is this: the same contents at the same account. Never half of one and half of another."""
+    contents = agreed.contents_sha256(checked.manifest.rows)
+    return known.report.get("contents_sha256") == contents and known.account_id == checked.account.pk
+
+
 def _by_now(checked: Check, known: Batch | None) -> Agreed:
     """What a start would do, together with what one that died has done already."""
     there = writing.last_position(known) if known else -1
@@ -223,10 +237,13 @@ def _by_now(checked: Check, known: Batch | None) -> Agreed:
     )
 
 
+_KEPT = ("summary", "warnings", "notices", "encoding", "format", "container", "contents_sha256")
+
+
 def _kept_report(checked: Check) -> dict[str, Any]:
     """What a batch's page shows of the check later; the errors are none, or those of the rows that were left out."""
     report = checked.report()
-    kept = {name: report[name] for name in ("summary", "warnings", "notices", "encoding", "format", "container")}
+    kept = {name: report[name] for name in _KEPT}
     if checked.left_out_count:
         kept |= {"left_out": checked.left_out_count, "errors": report["errors"], "left_out_places": _places(checked)}
     return kept | kept_columns(checked.manifest.columns)

@@ -25,7 +25,8 @@ UNBILLED = (
     | Q(outcome=SubmissionOutcome.RENDER_FAILED, failed_at__isnull=False)
     | Q(NOTHING_THERE, outcome=SubmissionOutcome.OPEN)
 )
-#: A pump adds what is new to what it counted; all is counted anew after so long, and before anything is held back.
+#: A pump adds what is new to what it counted; all is counted again after so long, when something that was refused went
+#: out once more, and before anything is held back.
 COUNT_EVERY = timedelta(seconds=10)
 #: For so long a submission without an answer may still prove never to have left: no batch is paused for it before.
 ANSWER_WITHIN = timedelta(seconds=30)
@@ -66,6 +67,7 @@ class _Counted:
     last: int  # primary key of the newest submission that is in it
     at: datetime
     family: tuple[int, ...]
+    anew: int = 0
 
 
 @dataclass
@@ -74,19 +76,24 @@ class Purse:
 
     known: dict[int, _Counted] = field(default_factory=dict)
 
-    def room(self, batch_id: int, cap: Decimal, account: ProviderAccount, *, wanted: int, now: datetime) -> int:
-        """How many of `wanted` more documents of the batch may leave. Call it under the lock of the account's lane."""
+    def room(
+        self, batch_id: int, cap: Decimal, account: ProviderAccount, *, wanted: int, anew: int, now: datetime
+    ) -> int:
+        """How many of `wanted` more documents of the batch may leave. Call it under the lock of the account's lane.
+
+        `anew` is the lane's own: what was refused, and so not counted, and went out again is no new row to be added.
+        """
         price = account.price_per_job
         if price is None:
             return 0  # nobody knows what they cost, so no cap could be kept
         counted = self.known.get(batch_id)
-        if counted is None or now - counted.at >= COUNT_EVERY:
-            counted = _count(batch_id, now=now)
+        if counted is None or now - counted.at >= COUNT_EVERY or counted.anew != anew:
+            counted = _count(batch_id, anew=anew, now=now)
         else:
             more, last = _sum(counted.family, after=counted.last)
             counted.spent, counted.last = counted.spent.plus(more), max(counted.last, last)
         if counted.spent.room(cap, price) < wanted and counted.at != now:
-            counted = _count(batch_id, now=now)  # some of it may have been refused since
+            counted = _count(batch_id, anew=anew, now=now)  # some of it may have been refused since
         self.known[batch_id] = counted
         return min(wanted, counted.spent.room(cap, price))
 
@@ -109,9 +116,11 @@ def held_back(
     *,
     led: Mapping[int, int],
     caps: Mapping[int, Decimal],
+    anew: int = 0,
     now: datetime,
 ) -> HeldBack:
-    """What of the jobs `asked` may not leave, the last of each batch first. `led` and `caps` as `claims.Standing`."""
+    """What of the jobs `asked` may not leave, the last of each batch first. `led` and `caps` as `claims.Standing`,
+    `anew` as `Purse.room`."""
     by_batch: dict[int, list[int]] = {}
     for job_id in asked if caps else ():
         if led.get(job_id) in caps:
@@ -119,7 +128,7 @@ def held_back(
     back: set[int] = set()
     reached: set[int] = set()
     for batch_id, jobs in by_batch.items():
-        room = purse.room(batch_id, caps[batch_id], account, wanted=len(jobs), now=now)
+        room = purse.room(batch_id, caps[batch_id], account, wanted=len(jobs), anew=anew, now=now)
         back |= set(jobs[room:])
         if not room:
             reached.add(batch_id)
@@ -200,10 +209,10 @@ def _family(batch_id: int) -> tuple[int, ...]:
     return (batch_id, *Batch.objects.filter(sample_of=batch_id).values_list("pk", flat=True))
 
 
-def _count(batch_id: int, *, now: datetime) -> _Counted:
+def _count(batch_id: int, *, anew: int, now: datetime) -> _Counted:
     family = _family(batch_id)
     counted, last = _sum(family)
-    return _Counted(counted, last, now, family)
+    return _Counted(counted, last, now, family, anew)
 
 
 def _sum(family: Collection[int], *, after: int = 0, which: Q | None = None) -> tuple[Spent, int]:

@@ -30,6 +30,7 @@ from batches.models import (
     Job,
     JobState,
     Lane,
+    PacingLane,
     ProviderAccount,
     Submission,
     SubmissionOutcome,
@@ -94,7 +95,7 @@ def commit_intents(
         wanted, gone, stopped = _wanted(account, ready, standing, now=now)
         firsts = [prepared.claim.job_id for prepared in wanted if not prepared.is_resend]
         back = spending.held_back(
-            purse or spending.Purse(), account, firsts, led=standing.led, caps=standing.caps, now=now
+            purse or spending.Purse(), account, firsts, led=standing.led, caps=standing.caps, anew=lane.anew, now=now
         )
         chosen = _choose(account, [one for one in wanted if one.claim.job_id not in back.jobs], standing, now=now)
         verdict = retry_budget.judge(
@@ -114,9 +115,7 @@ def commit_intents(
             now=now,
             horizon_seconds=ENGINE.slot_horizon_seconds,
             row=lane,
-            also=lambda given: retry_budget.columns_after(
-                lane, [_asking(prepared) for prepared in chosen[:given]], now_us=pacing.to_us(now)
-            ),
+            also=lambda given: _columns_after(lane, chosen[:given], now=now),
         )
         slotted = list(zip(chosen, reservation.slots, strict=False))
         if slotted and account.on_probation:
@@ -133,6 +132,13 @@ def commit_intents(
     given = {prepared.claim.job_id for prepared, _slot in slotted}
     lost = gone | given - {sending.prepared.claim.job_id for sending in sendings}
     return Intents(sendings, lost, reservation.ask_again_at, stopped, back.reached)
+
+
+def _columns_after(lane: PacingLane, left: Sequence[Prepared], *, now: datetime) -> dict[str, Any]:
+    """The lane's columns when these have taken their slots."""
+    columns = retry_budget.columns_after(lane, [_asking(prepared) for prepared in left], now_us=pacing.to_us(now))
+    anew = sum(not prepared.is_resend and prepared.claim.submission is not None for prepared in left)
+    return columns | ({"anew": lane.anew + anew} if anew else {})
 
 
 def _wanted(

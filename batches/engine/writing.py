@@ -47,6 +47,7 @@ BYTES_AT_ONCE = 16_000_000
 CHUNK = 500
 BEING_WRITTEN = "Its rows are still being written."
 RACED = "Another batch with some of the same documents was started at this moment. Check the file again."
+CHOSEN_ANEW = "Its draft was changed or discarded before all of its rows were written."
 CANCELLED = "The batch was cancelled while its rows were being written."
 
 
@@ -120,6 +121,13 @@ def give_up(batch: Batch, words: str, *, now: datetime) -> None:
     running.cancel(batch.pk, reason=words, by=audit.ENGINE, now=now)
     begun = Batch.objects.filter(pk=batch.pk, writing_at__isnull=False)
     begun.update(creation_key=keys.public_id("ended"))
+
+
+def give_up_begun(workspace_id: int, creation_key: str, words: str, *, now: datetime) -> None:
+    """As `give_up`, of what a start under this key has begun and nobody goes on with; harmless where there is none."""
+    begun = Batch.objects.filter(workspace=workspace_id, creation_key=creation_digest(creation_key))
+    for batch in begun.filter(writing_at__isnull=False, cancelled_at=None):
+        give_up(batch, words, now=now)
 
 
 def written_renders(batch: Batch) -> int:

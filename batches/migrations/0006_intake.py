@@ -183,6 +183,11 @@ class Migration(migrations.Migration):
             model_name='columnmapping',
             constraint=models.UniqueConstraint(fields=('workspace', 'header_sha256'), name='column_mapping_once_per_workspace_and_header'),
         ),
+        migrations.AddField(
+            model_name='pacinglane',
+            name='anew',
+            field=models.BigIntegerField(default=0, help_text='Submissions that went out anew after they had been refused.'),
+        ),
         migrations.AddIndex(
             model_name='draft',
             index=models.Index(fields=['workspace', '-created_at', '-id'], name='draft_list'),

@@ -330,6 +330,7 @@ class PacingLane(models.Model):
         null=True, blank=True, help_text="Resends that the retry budget still allows; empty: the budget is full."
     )
     retry_tokens_at_us = models.BigIntegerField(default=0, help_text="When retry_tokens was last refilled.")
+    anew = models.BigIntegerField(default=0, help_text="Submissions that went out anew after they had been refused.")
 
     class Meta:
         constraints = [

@@ -261,6 +261,53 @@ def test_more_than_was_shown_is_not_sent(starting: Draft, store: DiskStore, work
     assert not Batch.objects.exists()
 
 
+def half_written(starting: Draft, store: DiskStore, monkeypatch: pytest.MonkeyPatch) -> Batch:
+    """Its start failed in the middle again and again, so that it was given back to a person."""
+    real, calls = writing._write_group, []
+
+    def interrupted(*given: Any) -> None:
+        calls.append(given)
+        if len(calls) > 1:
+            raise StoreUnavailable("the store is away")
+        real(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writing, "ROWS_AT_ONCE", 2)
+        patched.setattr(writing, "_write_group", interrupted)
+        for turn in range(checking.TRIES_MOST):
+            work(starting, store, now=NOW + timedelta(minutes=2 * turn))
+    assert (fresh(starting).state, fresh(starting).words) == (DraftState.CHECKED, "the store is away")
+    batch = Batch.objects.get()
+    assert (batch.items.count(), batch.writing_at is None) == (2, False)
+    return batch
+
+
+def test_a_half_written_batch_is_given_up_once_its_draft_is_changed(
+    starting: Draft, store: DiskStore, okoye: User, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its second half would be read by other choices, or lie at another account, than its first."""
+    begun = half_written(starting, store, monkeypatch)
+    other = factories.make_account(slug="other")
+    drafts.choose(starting.pk, drafts.Changes(account=other), by=by(okoye), now=NOW)
+    begun.refresh_from_db()
+    assert begun.cancelled_at == NOW
+    drafts.ask_start(starting.pk, run_of(checked(starting, store)), by=by(okoye), now=NOW)
+    done = work(starting, store)
+    assert (done.state, done.batch.account, done.batch.items.count()) == (DraftState.STARTED, other, 3), done.words
+    assert set(Job.objects.values_list("account", "state", "lead_batch")) == {
+        (other.pk, JobState.PENDING, done.batch.pk)
+    }
+
+
+def test_a_half_written_batch_is_gone_on_with_where_nothing_was_changed(
+    starting: Draft, store: DiskStore, okoye: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = half_written(starting, store, monkeypatch)
+    drafts.ask_start(starting.pk, run_of(fresh(starting)), by=by(okoye), now=NOW)
+    done = work(starting, store)
+    assert (done.state, done.batch, done.batch.items.count()) == (DraftState.STARTED, begun, 3), done.words
+
+
 def test_a_template_that_was_published_since_the_check_is_looked_at_first(
     store: DiskStore, workspace: Workspace, account: ProviderAccount, okoye: User
 ) -> None:

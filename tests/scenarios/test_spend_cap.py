@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +15,7 @@ from batches import selectors
 from batches.engine import running, samples, spending
 from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused, SpendCapReached
-from batches.models import Alert, AuditEntry, Batch, ProviderAccount, Submission
+from batches.models import Alert, AuditEntry, Batch, Lane, PacingLane, ProviderAccount, Submission
 from batches.providers import errors
 from tests.engine.simulated import Fail, Lose, Refuse
 from tests.scenarios.world import World
@@ -181,6 +182,25 @@ def test_several_pumps_do_not_pass_it_either(world: World) -> None:
         world.clock.advance(1)
     world.run_for(30)
     assert len(world.provider.arrivals) == 7
+
+
+def test_what_was_refused_and_goes_out_again_counts_at_once(world: World) -> None:
+    """Not counted while it was refused, and no new row when it leaves again: who adds up new ones would miss it."""
+    world.provider.script("INV-01", submit=[Refuse(errors.NotSent)])
+    batch = capped(world, "0.30", *NAMES[:2])
+    world.run_for(120)
+    assert PacingLane.objects.get(account=world.account, lane=Lane.SUBMIT).anew == 1
+    refused = {"in_doubt": False, "provider_job_id": None, "accepted_at": None, "outcome": "open", "closed_at": None}
+    Submission.objects.update(**refused, watch_at=None, watch_until=None)
+    purse, now = spending.Purse(), world.clock.now()
+
+    def room(anew: int) -> int:
+        return purse.room(batch.pk, Decimal("0.30"), world.account, wanted=3, anew=anew, now=now)
+
+    assert room(1) == 3, "both were refused"
+    now += timedelta(seconds=1)
+    Submission.objects.filter(job__version__document__business_id="INV-01").update(in_doubt=True)
+    assert room(2) == 2
 
 
 def test_a_pump_that_dies_before_it_paused_the_batch_leaves_that_to_the_next(

@@ -185,6 +185,19 @@ def test_no_more_is_rendered_than_was_shown(
     assert due(account) == []
 
 
+def test_what_was_begun_with_other_content_is_never_gone_on_with(
+    workspace: Workspace, account: ProviderAccount, store: DiskStore
+) -> None:
+    """The same creation key, and another file since: half a batch of each would be neither."""
+    begun = started_until(3, workspace, account, store)
+    changed = [*rows(*NAMES[:4]), {"id": "INV-4", "html": "<p>other</p>"}]
+    with pytest.raises(IntakeRefused, match="other content"):
+        start(check(changed, workspace, account), store)
+    begun.refresh_from_db()
+    assert (begun.cancelled_at, due(account)) == (NOW, [])
+    assert start(check(changed, workspace, account), store).items.count() == 5
+
+
 def test_what_nobody_goes_on_writing_is_given_up(
     workspace: Workspace, account: ProviderAccount, store: DiskStore
 ) -> None:
