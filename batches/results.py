@@ -9,14 +9,14 @@ import csv
 import io
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
 
 from batches import failures, selectors, wording
-from batches.cells import FAILED_COLUMNS, guarded
+from batches.cells import FAILED_COLUMNS, ROW, guarded
 from batches.filenames import Names, pdf_stem
 from batches.models import (
     Batch,
@@ -58,7 +58,9 @@ COLUMNS = (
     "flags",
     "notice",
 )
-LEFT_OUT_COLUMNS = ("row", "line", "id", "code", "column", "reason", "fix")
+#: What the list of rows that were left out adds to the columns of the manifest; like those of the failed list, a new
+#: upload of it ignores them.
+LEFT_OUT_COLUMNS = (ROW, "_line", "_code", "_reason", "_fix")
 SLICE = 1000
 BOM = "\ufeff"  # what makes spreadsheet programs read a CSV file as UTF-8
 
@@ -257,27 +259,46 @@ def failed_lines(batch: Batch) -> Iterator[str]:
     return csv_lines((*_columns_of_failed(batch), *FAILED_COLUMNS), flat(found))
 
 
-def left_out_lines(batch: Batch) -> Iterator[str]:
-    """left-out.csv: what was wrong with each row that is no item of the batch, by the errors that its check found."""
-    return csv_lines(LEFT_OUT_COLUMNS, iter(sorted(_left_out(batch), key=lambda line: line["row"])))
+def left_out_lines(batch: Batch, given: Callable[[], Iterable[tuple[int, Mapping[str, Any]]]]) -> Iterator[str]:
+    """left-out.csv: every row that is no item of the batch, as it was given, with all that was wrong with it.
+
+    `given` tells the rows by their positions, in order, each time that it is called. A row that could not be read has
+    its remarks alone.
+    """
+    names = dict.fromkeys(columns_as_given(batch))
+    for _position, cells in given():
+        names |= dict.fromkeys(name for name in cells if not name.startswith("_"))
+    return csv_lines((*(names or ("id",)), *LEFT_OUT_COLUMNS), flat(_left_out(batch, given())))
 
 
-def _left_out(batch: Batch) -> Iterator[dict[str, Any]]:
+def _left_out(batch: Batch, given: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
+    remarks, ids = _remarks(batch)
+    for position, cells in given:
+        told = {name: value for name, value in cells.items() if not name.startswith("_")}
+        yield (told or {"id": ids.get(position)}) | remarks.pop(position, {ROW: position})
+    for position, remark in sorted(remarks.items()):
+        yield {"id": ids.get(position)} | remark
+
+
+def _remarks(batch: Batch) -> tuple[dict[int, dict[str, Any]], dict[int, str | None]]:
+    """What is said of each row, and its id, by position."""
     elsewhere = batch.report.get("left_out_places", {})
+    remarks: dict[int, dict[str, Any]] = {}
+    ids: dict[int, str | None] = {}
     for problem in batch.report.get("errors", []) if batch.report.get("left_out") else []:
         places = {place["row"]: place for place in problem.get("places", [])}
         for row in problem["rows"]:
             place = places.get(row, {})
-            line, business_id = (place["line"], place["id"]) if place else elsewhere.get(str(row), (None, None))
-            yield {
-                "row": row,
-                "line": line,
-                "id": business_id,
-                "code": problem["code"],
-                "column": problem.get("column"),
-                "reason": place.get("message") or problem["message"],
-                "fix": place.get("fix") or problem["fix"],
-            }
+            line, ids[row] = (place["line"], place["id"]) if place else elsewhere.get(str(row), (None, ids.get(row)))
+            reason, fix = place.get("message") or problem["message"], place.get("fix") or problem["fix"]
+            before = remarks.get(row)
+            if before is None:
+                remarks[row] = dict(zip(LEFT_OUT_COLUMNS, (row, line, problem["code"], reason, fix), strict=True))
+                continue
+            before["_code"] += f", {problem['code']}"
+            before["_reason"] += f" {reason}"
+            before["_fix"] += f" {fix}" if fix not in before["_fix"] else ""
+    return remarks, ids
 
 
 def failed_row(row: Mapping[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:

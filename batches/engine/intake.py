@@ -13,7 +13,19 @@ from decimal import Decimal
 from typing import Any, BinaryIO, cast
 
 from batches import manifests
-from batches.engine import accounts, agreed, estimates, existing, keys, spending, stopping, templates, waiting, writing
+from batches.engine import (
+    accounts,
+    agreed,
+    estimates,
+    existing,
+    keys,
+    leftout,
+    spending,
+    stopping,
+    templates,
+    waiting,
+    writing,
+)
 from batches.engine.agreed import Agreed
 from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused
@@ -156,7 +168,7 @@ def start(
             writing.give_up(known, refused.words, now=now)
         raise
     starter = By(actor, actor_words, from_where)
-    batch = known or _batch(checked, name, starter, digest, store, now=now)
+    batch = known or _batch(checked, name, starter, digest, store, progress=progress, now=now)
     if known is None:
         rules.apply(batch)
         spending.put_cap(batch, spend_cap)
@@ -184,10 +196,22 @@ def _planned_again(checked: Check, rows: Sequence[PlannedRow]) -> Plan:
     return _plan(part, checked.workspace, checked.account, checked.plan.on_conflict)
 
 
-def _batch(checked: Check, name: str, starter: By, digest: str, store: ArtifactStore, *, now: datetime) -> Batch:
+def _batch(
+    checked: Check,
+    name: str,
+    starter: By,
+    digest: str,
+    store: ArtifactStore,
+    *,
+    progress: Callable[[int], None],
+    now: datetime,
+) -> Batch:
     """The batch's row, not yet written; the manifest that it names is in the store."""
     stored_key = manifest_key(checked.workspace.slug, checked.manifest.upload_sha256)
     stored = store.put(stored_key, cast(BinaryIO, checked.manifest.upload))
+    left_out_key = leftout.keep(
+        checked.manifest, checked.plan, store, workspace_slug=checked.workspace.slug, progress=progress
+    )
     return Batch(
         public_id=keys.public_id("bat"),
         workspace=checked.workspace,
@@ -198,6 +222,7 @@ def _batch(checked: Check, name: str, starter: By, digest: str, store: ArtifactS
         manifest_sha256=checked.manifest.upload_sha256,
         manifest_bytes=stored.byte_count,
         report=_kept_report(checked),
+        left_out_key=left_out_key,
         on_conflict=checked.plan.on_conflict.value,
         creation_key=digest,
         created_by=starter.actor,

@@ -30,6 +30,7 @@ from batches.models import FAILED_STATES, AuditEntry, Batch, BatchItem, Document
 from batches.storage import ArtifactStore
 
 ACTION = "replace_rows"
+NO_SUCH_ROW = "The batch has no row with this id. Take it out of the file, and hand it over in a batch of its own."
 
 
 class Replacement(StrEnum):
@@ -116,7 +117,7 @@ def _plan(
         for row in chunk:
             item = known.get(row.business_id)
             if item is None:
-                planned.append(ReplacedRow(row, Replacement.REFUSED, "The batch has no row with this id."))
+                planned.append(ReplacedRow(row, Replacement.REFUSED, NO_SUCH_ROW))
                 continue
             failed = alike.get((item.document_id, row.input_sha256))
             outcome, words, to_confirm = _judged(row, item, standing[item.pk], failed, asked, mapped, now=now)

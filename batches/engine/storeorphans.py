@@ -125,6 +125,8 @@ def named(keys: Sequence[str]) -> set[str]:
         known |= set(TemplateVersion.objects.filter(given_key__in=given).values_list("given_key", flat=True))
     if manifests := by_form["manifest"]:
         known |= set(Batch.objects.filter(manifest_key__in=manifests).values_list("manifest_key", flat=True))
+        left_out = Batch.objects.filter(left_out_key__in=manifests).values_list("left_out_key", flat=True)
+        known |= {key for key in left_out if key}
     return known
 
 

@@ -93,6 +93,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name='batch',
+            name='left_out_key',
+            field=models.CharField(blank=True, help_text='Where the rows that were left out lie, as they were given.', max_length=300, null=True),
+        ),
+        migrations.AddField(
+            model_name='batch',
             name='sample_of',
             field=models.OneToOneField(blank=True, help_text='The batch that waits until somebody has looked at these few documents of it.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='sample', to='batches.batch'),
         ),

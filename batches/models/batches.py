@@ -35,6 +35,9 @@ class Batch(models.Model):
     manifest_sha256 = models.CharField(max_length=64)
     manifest_bytes = models.BigIntegerField()
     report = models.JSONField(default=dict, blank=True, help_text="What the check said: warnings and the plan.")
+    left_out_key = models.CharField(
+        max_length=300, null=True, blank=True, help_text="Where the rows that were left out lie, as they were given."
+    )
     on_conflict = models.CharField(max_length=20, choices=ConflictPolicy.choices, default=ConflictPolicy.REFUSE)
     creation_key = models.CharField(max_length=64, help_text="The same key never makes a second batch in a workspace.")
     notify = models.JSONField(default=dict, blank=True)

@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from batches import archives, filenames, results, storage
+from batches.engine import leftout
 from batches.views.access import SignedInRequest, batch_or_404, may_write, record
 from batches.views.stored import chunks, opened, store_away
 
@@ -73,11 +74,17 @@ def batch_failed(request: SignedInRequest, public_id: str) -> HttpResponseBase:
 @login_required
 @require_safe
 def batch_left_out(request: SignedInRequest, public_id: str) -> HttpResponseBase:
-    """The rows that were left out when the good ones were taken, each with what was wrong with it."""
+    """The rows that were left out when the good ones were taken, as they were given, each with what was wrong."""
     batch = batch_or_404(request.user, public_id)
+    try:
+        store = storage.open_store(settings.STORAGE_URL)
+        lines = results.left_out_lines(batch, lambda: leftout.rows(batch, store))
+    except storage.StoreError:
+        return store_away(request)
     record(request, "download_left_out_list", f"batch {batch.public_id}", batch.workspace)
     name = f"{filenames.safe_stem(batch.name, limit=80)}-left-out.csv"
-    return _attachment((line.encode() for line in results.left_out_lines(batch)), name, TYPES["csv"])
+    # Half of a character may be what was wrong with a row.
+    return _attachment((line.encode(errors="backslashreplace") for line in lines), name, TYPES["csv"])
 
 
 @login_required

@@ -14,7 +14,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from batches import manifests, results
-from batches.engine import agreed, checking, correcting, drafts, intake
+from batches.engine import agreed, checking, correcting, drafts, intake, replacing
 from batches.engine.audit import By
 from batches.manifests.choices import NO_CHOICES, Choices
 from batches.models import (
@@ -388,7 +388,7 @@ def test_a_row_that_the_batch_has_not_is_refused(started: Callable[..., Batch], 
     batch = started(manifest("A-1"), "invoices.json")
     draft = upload(batch, manifest("A-1", "B-9", meta={"x": 1}), "corrected.json")
     assert summary(draft) == (0, 1, 0, 1)
-    assert words(draft, "refused") == {"B-9": "The batch has no row with this id."}
+    assert words(draft, "refused") == {"B-9": replacing.NO_SUCH_ROW}
 
 
 def test_the_same_row_twice_is_an_error_of_the_file(

@@ -12,7 +12,12 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from batches import results
+from batches.engine import storeorphans
 from batches.models import AuditEntry, Batch, Draft, DraftState, Job, JobState, Role, Workspace
+from batches.storage import StoreUnavailable
+from batches.storage.disk import DiskStore
+from tests.factories import make_template_version
 from tests.web.conftest import make_member, signed_in
 from tests.web.starting import start
 
@@ -165,9 +170,55 @@ def test_rows_that_were_left_out_are_listed_with_what_was_wrong(
     assert address in detail
     content = b"".join(operator.get(address).streaming_content)  # type: ignore[attr-defined] # it streams
     lines = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
-    assert [line["row"] for line in lines] == ["1", "2"]
+    assert list(lines[0]) == ["id", "html", *results.LEFT_OUT_COLUMNS]
+    assert [line["_row"] for line in lines] == ["1", "2"]
     assert lines[0]["id"] == "'=B", "guarded like every cell that we write"
-    assert all(line["reason"] and line["fix"] and line["code"] for line in lines)
+    assert lines[1]["html"] == "(document, 8 characters)"
+    assert all(line["_reason"] and line["_fix"] and line["_code"] for line in lines)
+
+
+def test_rows_that_were_left_out_come_back_with_their_cells_and_make_a_batch_once_they_are_corrected(
+    upload: Any, operator: Client, artifact_folder: Path, workspace: Workspace
+) -> None:
+    make_template_version(workspace=workspace, source="<p>{{ name }}, {{ town }}</p>", slug="letter")
+    table = "id,template,name,town\n0041,letter,Ada,London\n0042,letter,=Grace,\n0043,,,\n"
+    upload(table.encode(), name="letters.csv")
+    choose = reverse("batches:draft_choose", args=[Draft.objects.get().public_id])
+    operator.post(choose, {"step": "check", "take": "good", "on_conflict": "refuse", "then": "check"})
+    batch = started(operator)
+    address = reverse("batches:batch_left_out", args=[batch.public_id])
+    content = b"".join(operator.get(address).streaming_content)  # type: ignore[attr-defined] # it streams
+    lines = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
+    assert [(line["id"], line["name"], line["_line"]) for line in lines] == [
+        ("0042", "'=Grace", "3"),
+        ("0043", "", "4"),
+    ]
+    lines[0]["town"] = "New York"
+    written = io.StringIO(newline="")
+    writer = csv.DictWriter(written, list(lines[0]))
+    writer.writeheader()
+    writer.writerow(lines[0])
+    upload(written.getvalue().encode(), name="left-out.csv")
+    again = Draft.objects.latest("pk")
+    start(operator, operator.get(reverse("batches:draft_detail", args=[again.public_id])))
+    version = Batch.objects.get(draft=again).items.get().version
+    assert version.template_data == {"id": "0042", "name": "=Grace", "town": "New York"}
+    assert storeorphans.named([batch.left_out_key, batch.manifest_key]) == {batch.left_out_key, batch.manifest_key}
+
+
+def test_a_store_that_is_away_is_told_as_such(
+    upload: Any, operator: Client, artifact_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload([{"id": "A-1", "html": "<p>x</p>"}, {"html": "<p>y</p>"}])
+    choose = reverse("batches:draft_choose", args=[Draft.objects.get().public_id])
+    operator.post(choose, {"step": "check", "take": "good", "on_conflict": "refuse", "then": "check"})
+    batch = started(operator)
+
+    def away(*_given: Any) -> None:
+        raise StoreUnavailable("It does not answer.")
+
+    monkeypatch.setattr(DiskStore, "open", away)
+    assert operator.get(reverse("batches:batch_left_out", args=[batch.public_id])).status_code == 503
 
 
 def test_a_row_that_another_one_blames_is_listed_with_its_own_line_and_id(
@@ -179,7 +230,7 @@ def test_a_row_that_another_one_blames_is_listed_with_its_own_line_and_id(
     address = reverse("batches:batch_left_out", args=[started(operator).public_id])
     content = b"".join(operator.get(address).streaming_content)  # type: ignore[attr-defined] # it streams
     lines = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
-    assert [(line["row"], line["line"], line["id"]) for line in lines] == [("1", "1", "B"), ("2", "1", "B")]
+    assert [(line["_row"], line["_line"], line["id"]) for line in lines] == [("1", "1", "B"), ("2", "1", "B")]
 
 
 def test_a_batch_without_left_out_rows_has_no_line_for_them(failed: Batch, operator: Client) -> None:
