@@ -24,6 +24,9 @@ _STRING_REST = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{}\[\]]', re.DOTALL)
 _BARE_WORD = re.compile(rb"[^\s,\]\[{}\"]*")
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
+_VALUES = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,{\[]', re.DOTALL)
+#: Of one row. Each takes a hundred bytes once it is parsed, and two in the file.
+MOST_VALUES = 500_000
 _LONGEST_NUMBER = 400  # digits; Python's int() refuses beyond 4,300, and no honest value has more
 
 
@@ -63,11 +66,22 @@ class TooDeep(ValueError):
         self.offset = offset
 
 
+class TooManyValues(ValueError):
+    """A row holds more values than `MOST_VALUES`."""
+
+
+def marks(raw: bytes) -> int:
+    """At least as many as there are values in lists and objects: the marks of strings count too."""
+    return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
+
+
 def parse(raw: bytes) -> Parsed:
-    """Turn one row into values; numbers stay text. Raises json.JSONDecodeError.
+    """Turn one row into values; numbers stay text. Raises json.JSONDecodeError, TooManyValues.
 
     Call it only for a row whose depth is bounded (`list_rows`, or `check_depth` first).
     """
+    if marks(raw) > MOST_VALUES and sum(token[0] in b",[{" for token in _VALUES.finditer(raw)) > MOST_VALUES:
+        raise TooManyValues
     repeated: list[str] = []
 
     def as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -197,7 +197,7 @@ def _parsed(position: int, span: Span, form: recognising.Format, checker: RowChe
     """The row's values, or None after noting why there are none. A broken list is refused as a whole."""
     if span.raw is None:
         message = f"The row is {megabytes(span.size)} large; {megabytes(limits.max_row_bytes)} are allowed."
-        checker.refuse_size(position, span, message)
+        checker.refuse_size(position, span, message, "Put the document into a file of its own, in a ZIP.")
         return None
     try:
         if form != "json":  # a list was measured while its rows were cut out
@@ -206,6 +206,10 @@ def _parsed(position: int, span: Span, form: recognising.Format, checker: RowChe
     except jsonrows.TooDeep:
         message = f"Line {span.line}: brackets are nested more than {limits.max_depth} deep."
         checker.refuse_line(position, span, message, 'Write a flat row such as {"id": "A-1", "html": "a-1.html"}.')
+        return None
+    except jsonrows.TooManyValues:
+        message = f"The row holds more than {jsonrows.MOST_VALUES:,} values."
+        checker.refuse_size(position, span, message, "Make several documents of it.")
         return None
     except json.JSONDecodeError as error:
         line = span.line + error.lineno - 1

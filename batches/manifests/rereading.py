@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from batches.manifests import charsets, contents, evidence, keys, rowtemplates, values
 from batches.manifests.choices import NO_CHOICES, Choices
-from batches.manifests.jsonrows import JsonValue, parse
+from batches.manifests.jsonrows import JsonValue, marks, parse
 from batches.manifests.limits import Limits
 from batches.manifests.problems import Code, ManifestRefused, Unfit, shown
 from batches.manifests.source import Files
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 #: Bytes of rows that are kept parsed: a row's text, data and evidence are asked for one after the other.
 _KEPT_BYTES = 20_000_000
-#: What a row takes beside its bytes once it is parsed.
+#: What a row, and each value in it, takes beside its bytes once it is parsed.
 _ROW_BYTES = 1_000
+_VALUE_BYTES = 60
 
 Nest = Callable[[dict[str, JsonValue]], dict[str, JsonValue]]
 """Makes a row of what stands under the columns of a table. The same columns always make the same row."""
@@ -49,8 +50,8 @@ class RowReader:
     """Those that its rows name, by key."""
     restore: Nest = as_given
     """Frees the cells of a list of failed rows of their guards, where that was not done before."""
-    _kept: dict[int, tuple[int, dict[str, JsonValue]]] = field(default_factory=dict)
-    """Size and columns of the rows that were read last, by where they start."""
+    _kept: dict[int, tuple[int, int, dict[str, JsonValue]]] = field(default_factory=dict)
+    """Size, bytes in memory and columns of the rows that were read last, by where they start."""
     _kept_bytes: int = 0
 
     def content(self, row: ManifestRow) -> tuple[bytes, str]:
@@ -105,24 +106,26 @@ class RowReader:
     def _columns(self, start: int, size: int) -> dict[str, JsonValue]:
         kept = self._kept.get(start)
         if kept is not None and kept[0] == size:
-            return kept[1]
+            return kept[2]
         self.manifest.seek(start)
+        raw = self.manifest.read(size).strip(b" \t\r\n")
         try:
-            columns = parse(self.manifest.read(size).strip(b" \t\r\n")).value
+            columns = parse(raw).value
         except (ValueError, RecursionError) as error:
             raise _changed("The manifest") from error
         if not isinstance(columns, dict):
             raise _changed("The manifest")
         columns = self.restore(columns)
-        self._keep(start, size, columns)
+        self._keep(start, size, size + _ROW_BYTES + _VALUE_BYTES * marks(raw), columns)
         return columns
 
-    def _keep(self, start: int, size: int, columns: dict[str, JsonValue]) -> None:
-        before = self._kept.pop(start, None)
-        self._kept_bytes += size - before[0] if before else size + _ROW_BYTES
-        self._kept[start] = (size, columns)
+    def _keep(self, start: int, size: int, weight: int, columns: dict[str, JsonValue]) -> None:
+        if before := self._kept.pop(start, None):
+            self._kept_bytes -= before[1]
+        self._kept[start] = (size, weight, columns)
+        self._kept_bytes += weight
         while self._kept_bytes > _KEPT_BYTES and len(self._kept) > 1:
-            self._kept_bytes -= self._kept.pop(next(iter(self._kept)))[0] + _ROW_BYTES
+            self._kept_bytes -= self._kept.pop(next(iter(self._kept)))[1]
 
     def _file(self, name: str, raw_sha256: str) -> tuple[bytes, str]:
         try:

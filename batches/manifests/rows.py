@@ -210,10 +210,10 @@ class RowChecker:
         report = RowReport(self._findings, position, span, self._has_characters)
         report.error(Code.BAD_JSON_LINE, None, message, fix)
 
-    def refuse_size(self, position: int, span: Span, message: str) -> None:
+    def refuse_size(self, position: int, span: Span, message: str, fix: str) -> None:
         """Note a row that is too large to be looked at."""
         report = RowReport(self._findings, position, span, self._has_characters)
-        report.error(Code.FILE_TOO_LARGE, None, message, "Put the document into a file of its own, in a ZIP.")
+        report.error(Code.FILE_TOO_LARGE, None, message, fix)
 
     def _business_id(self, row: dict[str, JsonValue], report: RowReport) -> str | None:
         given = row.get("id")

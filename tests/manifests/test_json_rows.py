@@ -11,7 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batches.manifests import Limits
-from batches.manifests.jsonrows import Number, TooDeep, as_written, check_depth, line_rows, list_rows, parse, plain
+from batches.manifests.jsonrows import (
+    MOST_VALUES,
+    Number,
+    TooDeep,
+    TooManyValues,
+    as_written,
+    check_depth,
+    line_rows,
+    list_rows,
+    parse,
+    plain,
+)
+from tests.manifests.samples import codes, uploaded
 
 LIMITS = Limits()
 VALUES = st.recursive(
@@ -119,3 +131,21 @@ def test_evidence_spells_a_number_as_it_was_written() -> None:
 
 def test_repeated_keys_are_found_at_any_depth() -> None:
     assert parse(b'{"a": 1, "b": {"c": 1, "c": 2}, "a": 3}').repeated_keys == ("c", "a")
+
+
+@pytest.mark.parametrize("value", ["0", "[]", "{}", '"a"', "null"])
+def test_a_row_of_more_values_than_memory_should_hold_is_refused_before_it_is_parsed(value: str) -> None:
+    many = ",".join([value] * (MOST_VALUES + 1))
+    with pytest.raises(TooManyValues):
+        parse(f"[{many}]".encode())
+    text = many.replace('"', "'")
+    assert parse(json.dumps([text]).encode()).value == [text]  # as text they are one value
+
+
+def test_such_a_row_is_an_error_of_its_own_and_the_others_are_read() -> None:
+    rows = '{"id": "A", "html": "<p>"}\n{"id": "B", "x": [' + ",".join("0" * (MOST_VALUES + 1)) + "]}\n"
+    with uploaded(rows) as manifest:
+        assert codes(manifest.errors) == [("file_too_large", None, (1,))]
+        assert manifest.errors[0].places[0].message == "The row holds more than 500,000 values."
+        assert [row.business_id for row in manifest.rows] == ["A"]
+        assert [dict(manifest.original_of(each)) for each in manifest.left_out()] == [{}]
