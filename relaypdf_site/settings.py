@@ -147,8 +147,9 @@ if RELAYPDF_BASE_URL and not RELAYPDF_API_KEY:
 if any(ord(character) < 33 or ord(character) > 126 for character in RELAYPDF_API_KEY):
     raise ImproperlyConfigured("RELAYPDF_API_KEY holds a space, a line break or a character that no header may carry.")
 
-MAX_UPLOAD_BYTES = env.whole("MAX_UPLOAD_BYTES", 512 * 1024**2, least=1024, most=16 * 1024**3)
+MAX_UPLOAD_BYTES = env.whole("MAX_UPLOAD_BYTES", 2_000_000_000, least=1024, most=16 * 1024**3)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024**2
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 5_000  # each ticked row of a list is one
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024**2
 
 # --- people, pages, security ----------------------------------------------------------------------------------------

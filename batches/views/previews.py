@@ -21,6 +21,7 @@ from django.views.decorators.http import require_safe
 
 from batches import storage
 from batches.engine import completing, drafts
+from batches.engine.accounts import document_limits
 from batches.engine.templates import of as templates_of
 from batches.manifests import Manifest, ManifestRefused, ManifestRow, read
 from batches.manifests.choices import Choices
@@ -67,7 +68,8 @@ def _row_of(draft: Draft, number: int) -> Iterator[Manifest]:
         source = drafts.source(draft, stream)
         known = templates_of(draft.workspace)
         corrects = draft.target_id is not None
-        with read(source, choices=choices, templates=known, corrects=corrects, only=number) as manifest:
+        limits = document_limits(draft.account)
+        with read(source, limits, choices=choices, templates=known, corrects=corrects, only=number) as manifest:
             yield manifest
 
 

@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from batches import actions
 from batches.engine import carrying
 from batches.engine.clock import SystemClock
 from batches.models import (
@@ -171,6 +172,15 @@ def test_ticked_rows_are_planned_alone(batch: Batch, operator: Client) -> None:
     page = planned(operator, batch, state="", rows=["1", "3"])
     assert list(BulkAction.objects.get().items.values_list("item__position", flat=True)) == [1, 3]
     assert "2 ticked rows" in operator.get(page).text
+
+
+def test_109_of_more_ticked_rows_than_can_be_planned_it_says_how_many_can(batch: Batch, operator: Client) -> None:
+    fail(batch, 2)
+    form = {"verb": "retry", "key": "one", "rows": [str(number) for number in range(1_500)]}
+    answer = operator.post(f"/batches/{batch.public_id}/actions/plan/", form, follow=True)
+    assert answer.status_code == 200
+    assert f"Tick at most {actions.TICKED_MOST} rows of the list." in answer.text
+    assert not BulkAction.objects.exists()
 
 
 def test_the_plan_shows_reasons_price_drift_and_asks_for_the_number(batch: Batch, operator: Client) -> None:
