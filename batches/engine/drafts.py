@@ -213,11 +213,15 @@ def remembered(draft: Draft) -> Mapping[str, str] | None:
 @again_after_deadlock
 @transaction.atomic
 def ask_check(draft_id: int, *, now: datetime) -> Draft:
-    """Have it checked as it is chosen for now, and ring. Asked twice it is checked once."""
+    """Have it checked as it is chosen for now, and ring. Asked twice it is checked once.
+
+    Pages that show an earlier check of the same choices start nothing any more: this one may find something else.
+    """
     draft = _locked(draft_id)
     if draft.state not in CHANGEABLE:
         raise Refused(_why_fixed(draft))
     if draft.state != DraftState.CHECKING:
+        draft.generation += draft.report is not None
         draft.rows_done = 0
         draft.report = None
         _move(draft, DraftState.CHECKING, now=now)
@@ -277,12 +281,13 @@ def end_turn(
 ) -> bool:
     """Write down what the worker's turn came to; false, with nothing written, where it is this worker's no more.
 
-    `report` None keeps the one that is there.
+    `report` None keeps the one that is there. One that a start found instead of it has to be seen before the next.
     """
     draft = _locked(draft_id)
     if draft.lease_owner != owner or draft.generation != generation or draft.state not in WORKING:
         return False
     if report is not None:
+        draft.generation += draft.state == DraftState.STARTING
         draft.report = dict(report)
     draft.batch = batch
     _move(draft, state, words=words, now=now, is_touched=False)

@@ -85,6 +85,14 @@ def test_a_check_is_asked_for_rung_for_and_found_by_a_worker(draft: Draft, store
     assert not Batch.objects.exists()
 
 
+def test_a_page_of_an_earlier_check_starts_nothing(draft: Draft, store: DiskStore, okoye: User) -> None:
+    earlier = run_of(checked(draft, store))
+    later = run_of(checked(draft, store))
+    with pytest.raises(drafts.Refused, match="changed in another window"):
+        drafts.ask_start(draft.pk, earlier, by=by(okoye), now=NOW)
+    assert drafts.ask_start(draft.pk, later, by=by(okoye), now=NOW).state == DraftState.STARTING
+
+
 @pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n", b"[{", b"\xff\xfe\x00"])
 def test_what_cannot_be_read_is_checked_with_that_as_its_error(
     content: bytes, store: DiskStore, workspace: Workspace, account: ProviderAccount, okoye: User
@@ -317,6 +325,8 @@ def test_a_template_that_was_published_since_the_check_is_looked_at_first(
     factories.make_template_version(workspace=workspace, source="<h1>{{ name }}</h1>", slug="letter")
     done = work(draft, store)
     assert (done.state, done.words, Batch.objects.count()) == (DraftState.CHECKED, agreed.OTHER_CONTENT, 0)
+    with pytest.raises(drafts.Refused, match="changed in another window"):  # Back, and pressed again
+        drafts.ask_start(draft.pk, run_of(draft, renders_shown=1), by=by(okoye), now=NOW)
     drafts.ask_start(draft.pk, run_of(done), by=by(okoye), now=NOW)
     started = work(draft, store)
     assert (started.state, Job.objects.get().version.template_version.number) == (DraftState.STARTED, 2), started.words
