@@ -235,3 +235,21 @@ def test_a_row_that_another_one_blames_is_listed_with_its_own_line_and_id(
 
 def test_a_batch_without_left_out_rows_has_no_line_for_them(failed: Batch, operator: Client) -> None:
     assert "left-out.csv" not in operator.get(reverse("batches:batch_detail", args=[failed.public_id])).text
+
+
+def test_a_file_that_came_from_the_command_line_is_listed_as_such(failed: Batch, operator: Client) -> None:
+    draft = Draft.objects.create(
+        public_id="dft_cli",
+        workspace=failed.workspace,
+        account=failed.account,
+        target=failed,
+        filename="failed.csv",
+        upload_key="workspace/uploads/dft_cli",
+        upload_sha256="0" * 64,
+        upload_bytes=1,
+        state=DraftState.STARTED,
+    )
+    over = operator.get(reverse("batches:draft_list") + "?view=over")
+    detail = operator.get(reverse("batches:draft_detail", args=[draft.public_id]))
+    assert (over.status_code, "the command line" in over.text) == (200, True)
+    assert (detail.status_code, "uploaded by the command line" in detail.text) == (200, True)
