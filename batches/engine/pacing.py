@@ -62,7 +62,8 @@ class Reservation:
 def take(
     state: LaneState, limits: Limits, *, now_us: int, wanted: int, horizon_us: int
 ) -> tuple[list[int], int, LaneState]:
-    """Give out up to `wanted` slots that lie at most `horizon_us` ahead.
+    """Give out up to `wanted` slots that lie at most `horizon_us` ahead; without a pace the first lies there, and what
+    waits for the end of a pause is spread out behind it.
 
     Returns the slots, the instant at which the next one would lie, and the row's new state. Pure.
     """
