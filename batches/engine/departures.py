@@ -47,6 +47,7 @@ class _Line:
     sending: set[int] = field(default_factory=set)  # for their slot or their answer
     ask_again_at: datetime = pacing.EPOCH
     is_hungry: bool = False
+    lead: pacing.Lead = field(default_factory=pacing.Lead)
 
 
 class Departures:
@@ -126,7 +127,13 @@ class Departures:
         """It missed its slot and is the first to get another."""
         before = result.sending.prepared
         missed = replace(before, claim=result.claim, missed_slot=True)
-        self._lines[result.claim.account_id].ready.appendleft(missed)
+        line = self._lines[result.claim.account_id]
+        line.ready.appendleft(missed)
+        line.lead.missed()
+
+    def met(self, account_id: int) -> None:
+        """A request has left in its slot."""
+        self._lines[account_id].lead.met()
 
     # --- sending ---
 
@@ -160,7 +167,9 @@ class Departures:
         self, account: ProviderAccount, line: _Line, provider: Provider, *, free: int, now: datetime
     ) -> Departure:
         mine = [prepared for prepared in line.ready if self._held.is_mine(prepared.claim)]
-        intents = submission.commit_intents(account, mine, now=now, capabilities=provider.capabilities, most=free)
+        intents = submission.commit_intents(
+            account, mine, now=now, capabilities=provider.capabilities, most=free, lead=line.lead.ahead
+        )
         line.ask_again_at = intents.ask_again_at
         gone = intents.lost | {sending.prepared.claim.job_id for sending in intents.sendings}
         gone |= {stopped.claim.job_id for stopped in intents.stopped}

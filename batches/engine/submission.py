@@ -66,7 +66,13 @@ class Intents:
 
 @again_after_deadlock
 def commit_intents(
-    account: ProviderAccount, ready: Sequence[Prepared], *, now: datetime, capabilities: Capabilities, most: int
+    account: ProviderAccount,
+    ready: Sequence[Prepared],
+    *,
+    now: datetime,
+    capabilities: Capabilities,
+    most: int,
+    lead: timedelta = pacing.NO_LEAD,
 ) -> Intents:
     """Commit the intent of as many of `ready` as slots and the in-flight cap allow, at most `most`.
 
@@ -98,6 +104,7 @@ def commit_intents(
             wanted=len(chosen),
             now=now,
             horizon_seconds=ENGINE.slot_horizon_seconds,
+            lead=lead,
             row=lane,
             also=lambda given: retry_budget.columns_after(
                 lane, [_asking(prepared) for prepared in chosen[:given]], now_us=pacing.to_us(now)

@@ -128,6 +128,17 @@ def test_whoever_asks_and_whenever_no_limit_is_ever_passed(
                 assert given_slots[index + count] - first >= length
 
 
+def test_what_was_missed_is_looked_for_further_ahead_and_what_is_met_nearer_again() -> None:
+    lead = pacing.Lead()
+    lead.met()
+    assert lead.ahead == pacing.NO_LEAD
+    seen = [lead.missed() or lead.ahead.total_seconds() for _ in range(6)]
+    assert seen == [0.02, 0.04, 0.08, 0.16, ENGINE.slot_horizon_seconds / 2, ENGINE.slot_horizon_seconds / 2]
+    for _ in range(40):
+        lead.met()
+    assert lead.ahead == pacing.NO_LEAD
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 4), st.integers(1, 120))
 def test_a_lane_that_is_asked_often_enough_loses_no_rate(interval_ms: int, burst: int, seconds: int) -> None:
