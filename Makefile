@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+BENCH_VENV := .venv-bench
 # Tests that measure a pace on a real stack have the machine for themselves; the others run together, file by file in their
 # own order: by the number of its tests, the simulator would come last, and alone. Many of them wait for a stack or a browser,
 # so three keep two cores busy; beside PostgreSQL's own processes two do.
@@ -113,10 +114,16 @@ bench-claiming: $(INSTALLED)
 lock:
 	uv pip compile pyproject.toml --universal --generate-hashes -q --no-header -o requirements.txt
 	uv pip compile pyproject.toml --group dev --universal --generate-hashes -q --no-header -o requirements-dev.txt
+	uv pip compile --group bench --universal --generate-hashes -q --no-header -o requirements-bench.txt
 
 # Measurements; never part of a test run. BENCH passes arguments on, as in BENCH="--rounds 1 --documents 200".
-bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks throughput $(BENCH)
+bench: $(INSTALLED) $(BENCH_VENV)/.installed
+	AIOHTTP_PYTHON=$(BENCH_VENV)/bin/python $(BIN)/python -m benchmarks throughput $(BENCH)
+
+$(BENCH_VENV)/.installed: requirements-bench.txt
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-bench.txt
+	@touch $@
 
 bench-scale: $(INSTALLED)
 	$(BIN)/python -m benchmarks scale $(BENCH)

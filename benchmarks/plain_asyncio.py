@@ -2,7 +2,8 @@
 
 Submit, poll at 0.2 s x 1.6^k, download into memory; 64 keep-alive connections; no database, no file, no retry. The
 standard library has no asyncio HTTP client, so a small one stands here; with `--client aiohttp` (in a Python that has
-it) the same loop runs on aiohttp. Prints one JSON line: seconds from the first submission to the last document.
+it, see the Makefile) the same loop runs on aiohttp. Prints one JSON line: seconds from the first submission to the
+last document.
 """
 
 from __future__ import annotations

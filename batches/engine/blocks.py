@@ -25,6 +25,7 @@ class _Block:
     used: int = 0
     ask_again_at: datetime = pacing.EPOCH
     free_until: datetime = pacing.EPOCH
+    lead: pacing.Lead = field(default_factory=pacing.Lead)
 
 
 class Blocks:
@@ -42,13 +43,23 @@ class Blocks:
             block = self._blocks[account_id] = _Block(limits)
         if limits.unpaced and now < block.free_until:
             return Reservation((now,) * wanted, now)
-        while block.slots and not pacing.may_still_leave(block.slots[0], limits, now):
+        while block.slots and not pacing.may_still_leave(block.slots[0], limits, now + block.lead.ahead):
             block.slots.popleft()
         if len(block.slots) < wanted and now >= block.ask_again_at:
             self._refill(account_id, block, wanted=wanted, now=now)
         taken = tuple(block.slots.popleft() for _ in range(min(wanted, len(block.slots))))
         block.used += len(taken)
         return Reservation(taken, max(now, block.ask_again_at))
+
+    def missed(self, account_id: int) -> None:
+        """A thread woke too late for its slot."""
+        if account_id in self._blocks:
+            self._blocks[account_id].lead.missed()
+
+    def met(self, account_id: int) -> None:
+        """A request has left in its slot."""
+        if account_id in self._blocks:
+            self._blocks[account_id].lead.met()
 
     def forget(self) -> None:
         """Give up what is left: an answer has asked for a pause, which the row knows and the blocks do not."""
@@ -65,6 +76,7 @@ class Blocks:
             wanted=missing if block.limits.unpaced else size,
             now=now,
             horizon_seconds=self._conf.slot_horizon_seconds,
+            lead=block.lead.ahead,
         )
         block.slots.extend(reservation.slots)
         block.ask_again_at = reservation.ask_again_at

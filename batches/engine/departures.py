@@ -49,6 +49,7 @@ class _Line:
     sending: set[int] = field(default_factory=set)  # for their slot or their answer
     ask_again_at: datetime = pacing.EPOCH
     is_hungry: bool = False
+    lead: pacing.Lead = field(default_factory=pacing.Lead)
 
 
 class Departures:
@@ -129,7 +130,13 @@ class Departures:
         """It missed its slot and is the first to get another."""
         before = result.sending.prepared
         missed = replace(before, claim=result.claim, missed_slot=True)
-        self._lines[result.claim.account_id].ready.appendleft(missed)
+        line = self._lines[result.claim.account_id]
+        line.ready.appendleft(missed)
+        line.lead.missed()
+
+    def met(self, account_id: int) -> None:
+        """A request has left in its slot."""
+        self._lines[account_id].lead.met()
 
     # --- sending ---
 
@@ -164,7 +171,13 @@ class Departures:
     ) -> Departure:
         mine = [prepared for prepared in line.ready if self._held.is_mine(prepared.claim)]
         intents = submission.commit_intents(
-            account, mine, now=now, capabilities=provider.capabilities, most=free, purse=self._purse
+            account,
+            mine,
+            now=now,
+            capabilities=provider.capabilities,
+            most=free,
+            purse=self._purse,
+            lead=line.lead.ahead,
         )
         line.ask_again_at = intents.ask_again_at
         gone = intents.lost | {sending.prepared.claim.job_id for sending in intents.sendings}

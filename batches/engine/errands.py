@@ -102,7 +102,10 @@ class Errands:
             account = accounts[watched.watch.account_id]
             tell(account.pk, latewatch.effect(watched, account, now=now, rng=self._rng), now)
             self._watching.discard(self._watched.pop(0).watch.submission_id)
-            if watched.not_read:  # on a busy machine many slots are missed: soon again, and not at the next look
+            if not watched.not_read:
+                self._poll_slots.met(account.pk)
+            else:  # on a busy machine many slots are missed: soon again, and not at the next look
+                self._poll_slots.missed(account.pk)
                 self._watch_at = min(self._watch_at, now + SOON_AGAIN)
                 self._has_missed = True
 

@@ -22,6 +22,9 @@ from batches.models.accounts import sound_limit, sound_windows
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Without a pace, what waited for the end of a pause leaves over this long.
 COOL_DOWN_SPREAD_US = 1_000_000
+NO_LEAD = timedelta(0)
+#: After the first slot that was missed.
+LEAST_LEAD = timedelta(seconds=0.02)
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,24 @@ class LaneState:
     interval_us: int = 0
 
 
+@dataclass
+class Lead:
+    """How far ahead one pump takes a lane's slots, so that its threads are awake when they come: longer with each slot
+    that was missed, shorter again with each that was met. On a machine that is busy, or slow to commit, a slot of this
+    very instant is missed each time, and so would be whatever waits for one alone."""
+
+    ahead: timedelta = NO_LEAD
+
+    def missed(self) -> None:
+        most = timedelta(seconds=ENGINE.slot_horizon_seconds) / 2
+        self.ahead = min(max(2 * self.ahead, LEAST_LEAD), most)
+
+    def met(self) -> None:
+        self.ahead *= 0.9
+        if self.ahead < LEAST_LEAD / 2:
+            self.ahead = NO_LEAD
+
+
 @dataclass(frozen=True)
 class Reservation:
     """`slots` are instants, oldest first. When fewer came back than were wanted, ask again at `ask_again_at`."""
@@ -62,7 +83,8 @@ class Reservation:
 def take(
     state: LaneState, limits: Limits, *, now_us: int, wanted: int, horizon_us: int
 ) -> tuple[list[int], int, LaneState]:
-    """Give out up to `wanted` slots that lie at most `horizon_us` ahead.
+    """Give out up to `wanted` slots that lie at most `horizon_us` ahead; without a pace the first lies there, and what
+    waits for the end of a pause is spread out behind it.
 
     Returns the slots, the instant at which the next one would lie, and the row's new state. Pure.
     """
@@ -141,12 +163,14 @@ def reserve(
     wanted: int,
     now: datetime,
     horizon_seconds: float,
+    lead: timedelta = NO_LEAD,
     row: PacingLane | None = None,
     also: Callable[[int], Mapping[str, Any]] = lambda _given: {},
 ) -> Reservation:
     """Take slots from the shared row. Call it inside a transaction whose other writes belong to the slots.
 
-    `row` is what `lock` gave in the same transaction, if it was called.
+    `row` is what `lock` gave in the same transaction, if it was called. No slot lies nearer than `lead`, which is
+    shorter than the horizon.
 
     The row is locked while it is read (PostgreSQL; SQLite's transactions are alone anyway) and the UPDATE repeats
     its revision, so that two pumps can never be given the same slot. `also` names further columns of the row that
@@ -156,7 +180,10 @@ def reserve(
     with transaction.atomic(savepoint=False):
         row = row or lock(account_id, lane)
         state = LaneState(row.next_slot_us, row.cool_down_until_us, tuple(row.recent), row.interval_us)
-        slots, following, new_state = take(state, limits, now_us=now_us, wanted=wanted, horizon_us=horizon_us)
+        lead_us = 0 if limits.unpaced else lead // timedelta(microseconds=1)
+        slots, following, new_state = take(
+            state, limits, now_us=now_us + lead_us, wanted=wanted, horizon_us=horizon_us - lead_us
+        )
         extra = also(len(slots)) if slots else {}
         if (new_state != state or extra) and not _advance(row, new_state, extra):
             slots, following = [], now_us  # another pump was first; the caller asks again

@@ -298,6 +298,7 @@ class Pump:
         self._departures.ended(claim)
         self._fetches.ended(claim)
         self.tally.count(result)
+        self._learn_lead(result)
         account = self._accounts[claim.account_id]
         context = polling.PollContext(account, now, self.rng, self._polls.plan(claim))
         match result:
@@ -317,6 +318,21 @@ class Pump:
                 change = judging.judge(result, context, self._polls)
                 self._fetches.heard(claim.account_id, change.effect)
                 self._queue(change, now)
+
+    def _learn_lead(self, result: steps.JobResult) -> None:
+        """Whether threads are awake when their slots come says how far ahead the next ones are taken."""
+        account_id = result.claim.account_id
+        match result:
+            case steps.Answered() | steps.SendFailed():
+                self._departures.met(account_id)
+            case steps.StatusRead() | steps.StatusFailed():
+                self._reads.slots.met(account_id)
+            case steps.NotReadYet():
+                self._reads.slots.missed(account_id)
+            case steps.Fetched() | steps.FetchMissed():
+                self._fetches.slots.met(account_id)
+            case steps.NotFetchedYet():
+                self._fetches.slots.missed(account_id)
 
     # --- writing ---
 

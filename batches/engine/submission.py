@@ -77,6 +77,7 @@ def commit_intents(
     capabilities: Capabilities,
     most: int,
     purse: spending.Purse | None = None,
+    lead: timedelta = pacing.NO_LEAD,
 ) -> Intents:
     """Commit the intent of as many of `ready` as slots and the in-flight cap allow, at most `most`.
 
@@ -114,6 +115,7 @@ def commit_intents(
             wanted=len(chosen),
             now=now,
             horizon_seconds=ENGINE.slot_horizon_seconds,
+            lead=lead,
             row=lane,
             also=lambda given: _columns_after(lane, chosen[:given], now=now),
         )

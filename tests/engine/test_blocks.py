@@ -71,6 +71,19 @@ def test_a_slot_that_passed_unused_is_not_used_later(account: ProviderAccount, b
     assert min(slots) >= later - timedelta(seconds=ENGINE.slot_late_seconds)
 
 
+def test_after_a_missed_slot_the_next_lies_further_ahead(account: ProviderAccount, blocks: Blocks) -> None:
+    assert blocks.take(account.pk, TWENTY_MS, wanted=1, now=NOW).slots == (NOW,)
+    for ahead in (0.02, 0.04):
+        blocks.missed(account.pk)
+        now = NOW + timedelta(seconds=10 + ahead)
+        (slot,) = blocks.take(account.pk, TWENTY_MS, wanted=1, now=now).slots
+        assert slot == now + timedelta(seconds=ahead)
+    for _ in range(20):
+        blocks.met(account.pk)
+    later = NOW + timedelta(seconds=30)
+    assert blocks.take(account.pk, TWENTY_MS, wanted=1, now=later).slots == (later,)
+
+
 def test_a_lane_without_a_pace_is_looked_at_now_and_then_only(account: ProviderAccount, blocks: Blocks) -> None:
     def read_for_a_second() -> None:
         for step in range(100):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from batches.conf import ENGINE
@@ -100,6 +100,8 @@ _asks = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(_limits, _asks)
+@example(Limits(0), [(3, 0, 1251, True), (2, 3, 4, False), (0, 3, 3280, False)])
+@example(Limits(0), [(3 * SECOND, 4, 3_250_000, True), (0, 2, 10 * SECOND, False)])
 def test_whoever_asks_and_whenever_no_limit_is_ever_passed(
     limits: Limits, asks: list[tuple[int, int, int, bool]]
 ) -> None:
@@ -111,9 +113,12 @@ def test_whoever_asks_and_whenever_no_limit_is_ever_passed(
             state = LaneState(state.next_slot_us, cool_down, state.recent)
         slots, following, state = pacing.take(state, limits, now_us=now_us, wanted=wanted, horizon_us=horizon)
         assert len(slots) <= wanted
-        assert all(max(now_us, state.cool_down_until_us) <= slot <= now_us + horizon for slot in slots)
+        latest = now_us + horizon + (pacing.COOL_DOWN_SPREAD_US if limits.unpaced else 0)
+        assert all(max(now_us, state.cool_down_until_us) <= slot <= latest for slot in slots)
         assert len(slots) == wanted or following > now_us + horizon
         given_slots += slots
+    if limits.unpaced:
+        return  # nothing but the pause holds anything back, so who asks twice may be given the same instants
     assert given_slots == sorted(given_slots)
     for index, first in enumerate(given_slots):
         for further, last in enumerate(given_slots[index:]):
@@ -121,6 +126,17 @@ def test_whoever_asks_and_whenever_no_limit_is_ever_passed(
         for count, length in limits.windows:
             if index + count < len(given_slots):
                 assert given_slots[index + count] - first >= length
+
+
+def test_what_was_missed_is_looked_for_further_ahead_and_what_is_met_nearer_again() -> None:
+    lead = pacing.Lead()
+    lead.met()
+    assert lead.ahead == pacing.NO_LEAD
+    seen = [lead.missed() or lead.ahead.total_seconds() for _ in range(6)]
+    assert seen == [0.02, 0.04, 0.08, 0.16, ENGINE.slot_horizon_seconds / 2, ENGINE.slot_horizon_seconds / 2]
+    for _ in range(40):
+        lead.met()
+    assert lead.ahead == pacing.NO_LEAD
 
 
 @settings(max_examples=50, deadline=None)

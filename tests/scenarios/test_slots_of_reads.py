@@ -120,6 +120,28 @@ def test_after_a_missed_slot_a_pump_stays_and_begins_the_late_read_anew_in_a_mom
     assert (len(threads.begun), errands.looks_again) == (2, False)
 
 
+@pytest.mark.parametrize("seconds_late", [0.015, 0.1])
+def test_a_late_read_happens_also_where_each_thread_begins_too_late_for_a_slot_of_that_instant(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, seconds_late: float
+) -> None:
+    """A busy machine, or a slow commit: read after read would be begun anew, and none would ever leave."""
+    world = make_world(poll_interval_ms=50)
+    given_up(world)
+    world.clock.advance(FIRST)
+    look_late, begun = steps.look_late, 0
+
+    def suspended(*given: Any) -> steps.Watched:
+        nonlocal begun
+        begun += 1
+        world.clock.advance(seconds_late)
+        return look_late(*given)
+
+    monkeypatch.setattr(steps, "look_late", suspended)
+    reads = len(world.provider.reads)
+    world.run_until(lambda: len(world.provider.reads) > reads, within=30)
+    assert 1 < begun < 10
+
+
 class Threads:
     """Begins nothing, and says what was to begin."""
 
