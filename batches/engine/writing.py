@@ -16,26 +16,20 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, Max, OuterRef
+from django.db.models import Max
 
 from batches import manifests, queue
 from batches.conf import ENGINE
-from batches.engine import audit, bulk, existing, keys, reviving, running, samples, transitions, turns
+from batches.engine import audit, bulk, keys, plannedrows, running, samples
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.engine.errors import IntakeRefused
 from batches.manifests import SENDING_ACTIONS, Action, PlannedRow
 from batches.models import (
-    ACTIVE_STATES,
     Batch,
     BatchItem,
-    Document,
-    DocumentVersion,
     Draft,
     DraftState,
-    Job,
-    JobState,
-    Submission,
     Workspace,
 )
 from batches.storage import ArtifactStore, input_key
@@ -73,19 +67,11 @@ class Writing:
 
 
 @dataclass(frozen=True)
-class _Input:
-    """The text of a row, None where it is large and lies in the store, and what filled its template."""
-
-    text: bytes | None
-    data: dict[str, Any] | None
-
-
-@dataclass(frozen=True)
 class _Group:
     """Rows of one transaction, with what lies in their versions' rows, by position; read before it begins."""
 
     rows: Sequence[PlannedRow]
-    inputs: Mapping[int, _Input]
+    inputs: Mapping[int, plannedrows.Input]
     is_first: bool
     is_last: bool
 
@@ -176,11 +162,13 @@ def _groups(writing: Writing, *, is_begun: bool) -> Iterator[_Group]:
         is_first = False
 
 
-def _prepared(writing: Writing, left: Sequence[PlannedRow], start: int) -> tuple[list[PlannedRow], dict[int, _Input]]:
+def _prepared(
+    writing: Writing, left: Sequence[PlannedRow], start: int
+) -> tuple[list[PlannedRow], dict[int, plannedrows.Input]]:
     """The next group's rows with their inputs. Large texts go into the store before any transaction, under keys that
     their content names: harmless if it never commits."""
     rows: list[PlannedRow] = []
-    inputs: dict[int, _Input] = {}
+    inputs: dict[int, plannedrows.Input] = {}
     held = 0
     for planned in left[start : start + ROWS_AT_ONCE]:
         row = planned.row
@@ -194,7 +182,7 @@ def _prepared(writing: Writing, left: Sequence[PlannedRow], start: int) -> tuple
                 writing.progress(row.position)
                 text = None
             data = row.template_data
-            inputs[row.position] = _Input(text, None if data is None else dict(data))
+            inputs[row.position] = plannedrows.Input(text, None if data is None else dict(data))
             held += len(text or b"")
         rows.append(planned)
     return rows, inputs
@@ -246,7 +234,7 @@ def _write_group(writing: Writing, group: _Group) -> None:
         there = last_position(batch)
         rows = [planned for planned in rows if planned.row.position > there]
     for chunk in bulk.chunks(rows, CHUNK):
-        _write_chunk(writing, chunk, group.inputs)
+        plannedrows.write(chunk, group.inputs, batch=batch, starter=writing.starter, now=writing.now)
     if group.is_last and (writing.sample_size or not group.is_first):
         _finish(writing)
     elif not group.is_last:
@@ -292,146 +280,6 @@ def _finish(writing: Writing) -> None:
         report=report,
     )
     unchanged = BatchItem.objects.filter(batch=batch, intake_outcome=Action.UNCHANGED.value)
-    _take_the_lead(unchanged.values("version"))
+    plannedrows.take_the_lead(unchanged.values("version"))
     if sample.positions:
         samples.make(batch, sample.positions, by=writing.starter, now=writing.now)
-
-
-def _write_chunk(writing: Writing, chunk: Sequence[PlannedRow], inputs: Mapping[int, _Input]) -> None:
-    batch, now = writing.batch, writing.now
-    _make_documents(batch, [planned for planned in chunk if planned.action is Action.NEW], now=now)
-    documents = _documents(batch.workspace, [planned.row.business_id for planned in chunk])
-    _refuse_final(batch.workspace, [planned for planned in chunk if planned.action is Action.CHANGED])
-    sending = [planned for planned in chunk if planned.action in (Action.NEW, Action.CHANGED)]
-    bulk.insert(
-        DocumentVersion,
-        [_version(writing, planned, documents[planned.row.business_id], inputs) for planned in sending],
-    )
-    versions = _versions(documents.values())
-    _make_jobs(batch, sending, documents, versions, now=now)
-    # A document that was under way when the file was checked may have been cancelled since.
-    waiting = [planned for planned in chunk if planned.action in (Action.REVIVE, Action.UNCHANGED)]
-    _revive(waiting, documents, versions, batch, now=now)
-    bulk.insert(
-        BatchItem,
-        [
-            {
-                "batch": batch.pk,
-                "position": planned.row.position,
-                "document": documents[planned.row.business_id],
-                "version": versions[documents[planned.row.business_id], planned.version_number],
-                "original_row": dict(planned.row.original),
-                "intake_outcome": planned.action.value,
-            }
-            for planned in chunk
-        ],
-    )
-    if batch.paused_at is None:
-        _take_the_lead(
-            [
-                versions[documents[planned.row.business_id], planned.version_number]
-                for planned in chunk
-                if planned.action is Action.UNCHANGED
-            ]
-        )
-
-
-def _refuse_final(workspace: Workspace, changed: Sequence[PlannedRow]) -> None:
-    """Raise for a document that was marked final since the check."""
-    names = [planned.row.business_id for planned in changed]
-    if names and Document.objects.filter(workspace=workspace, business_id__in=names, is_final=True).exists():
-        raise IntakeRefused("One of its documents was marked final at this moment. Check the file again.")
-
-
-def _make_documents(batch: Batch, planned_rows: Sequence[PlannedRow], *, now: datetime) -> None:
-    bulk.insert(
-        Document,
-        [
-            {
-                "workspace": batch.workspace_id,
-                "public_id": keys.public_id("doc"),
-                "business_id": planned.row.business_id,
-                "created_at": now,
-            }
-            for planned in planned_rows
-        ],
-    )
-
-
-def _documents(workspace: Workspace, business_ids: Sequence[str]) -> dict[str, int]:
-    """Document ids by business id."""
-    rows = Document.objects.filter(workspace=workspace, business_id__in=business_ids)
-    return dict(rows.values_list("business_id", "pk"))
-
-
-def _versions(document_ids: Iterable[int]) -> dict[tuple[int, int], int]:
-    """Version ids by document id and number."""
-    rows = DocumentVersion.objects.filter(document__in=list(document_ids)).values_list("document_id", "number", "pk")
-    return {(document_id, number): pk for document_id, number, pk in rows}
-
-
-def _version(writing: Writing, planned: PlannedRow, document_id: int, inputs: Mapping[int, _Input]) -> dict[str, Any]:
-    row, starter = planned.row, writing.starter
-    given = inputs[row.position]
-    key = input_key(writing.batch.workspace.slug, row.business_id, row.input_sha256) if given.text is None else None
-    return {
-        "document": document_id,
-        "number": planned.version_number,
-        "kind": row.kind,
-        "input_inline": given.text,
-        "input_key": key,
-        "input_sha256": row.input_sha256,
-        "input_bytes": row.text_bytes,
-        "template_version": row.template_key,
-        "template_data": given.data,
-        "filename": row.filename,
-        "options": dict(row.options),
-        "reason": "" if planned.action is Action.NEW else f"New content in {writing.batch.manifest_name}"[:200],
-        "created_by": starter.actor.pk if starter.actor else None,
-        "created_at": writing.now,
-    }
-
-
-def _make_jobs(
-    batch: Batch,
-    planned_rows: Sequence[PlannedRow],
-    documents: Mapping[str, int],
-    versions: Mapping[tuple[int, int], int],
-    *,
-    now: datetime,
-) -> None:
-    """The new versions' jobs; each version becomes its document's current one."""
-    made = [
-        (document_id, versions[document_id, planned.version_number])
-        for planned in planned_rows
-        for document_id in [documents[planned.row.business_id]]
-    ]
-    times = {"due_at": now, "created_at": now, "state_changed_at": now}
-    whose = {"account": batch.account_id, "lead_batch": batch.pk}
-    bulk.insert(Job, [{"version": version_id, **whose, **times} for _document, version_id in made])
-    if made:
-        is_taken = {"source_sha256": "", "source_seen_at": None}  # nothing newer than this was offered
-        current = [{"pk": document_id, "current_version": version_id, **is_taken} for document_id, version_id in made]
-        bulk.guarded_update(Document, current)
-
-
-def _revive(
-    planned_rows: Sequence[PlannedRow],
-    documents: Mapping[str, int],
-    versions: Mapping[tuple[int, int], int],
-    batch: Batch,
-    *,
-    now: datetime,
-) -> None:
-    """Versions that were cancelled before they were ever sent are sent now, at this batch's account."""
-    version_ids = [versions[documents[planned.row.business_id], planned.version_number] for planned in planned_rows]
-    may_exist = Submission.objects.filter(job=OuterRef("pk")).exclude(existing.REFUSED_FOR_GOOD)
-    cancelled = Job.objects.filter(~Exists(may_exist), version_id__in=version_ids, state=JobState.CANCELLED)
-    moves = [reviving.back(job, batch, reason="revived_by_upload", now=now) for job in cancelled]
-    transitions.move_many(moves, now=now)
-
-
-def _take_the_lead(version_ids: Any) -> None:
-    """Waiting documents whose batch is paused or cancelled are sent in the turns of this one."""
-    waiting = Job.objects.filter(version__in=version_ids, state__in=ACTIVE_STATES)
-    turns.choose_leads(waiting.exclude(turns.led_by_a_running_batch()))
