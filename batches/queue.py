@@ -48,9 +48,9 @@ def ring_drafts() -> None:
     async_task(WORK_ON_DRAFTS, save=False, timeout=DRAFTS_TIMEOUT)
 
 
-def ring_staleness(version_id: int, before_id: int, after: int = 0) -> None:
-    """Ask for a look at what a published version of a template leaves stale, beginning behind a document."""
-    async_task(MARK_STALE, version_id, before_id, after, save=False)
+def ring_staleness(template_id: int) -> None:
+    """Ask for a look at what the published version of a template leaves stale."""
+    async_task(MARK_STALE, template_id, save=False)
 
 
 def waiting(*, now: datetime) -> int:

@@ -19,6 +19,7 @@ def ensure_pumps() -> None:
     pumping.ring_if_needed()
     pumping.ring_for_bulk_actions()
     pumping.ring_for_drafts()
+    staleness.ring_for_unmarked(now=timezone.now())
 
 
 def sweep() -> None:
@@ -37,5 +38,5 @@ def work_on_drafts() -> None:
     pumping.work_on_drafts(stopping=cluster.draining, life=lives.current())
 
 
-def mark_stale(version_id: int, before_id: int, after: int) -> None:
-    staleness.mark(version_id, before_id, after, now=timezone.now())
+def mark_stale(template_id: int) -> None:
+    staleness.mark(template_id, now=timezone.now())

@@ -37,9 +37,9 @@ def publish(template_id: int, number: int, *, by: By, now: datetime, reason: str
     if template.published_id == version.pk:
         return False
     before = template.published
-    Template.objects.filter(pk=template.pk).update(published=version)
+    Template.objects.filter(pk=template.pk).update(published=version, marking_before=before, marking_after=0)
     _record(PUBLISH, template, by, now, reason, version=version.number, before=before.number if before else None)
-    queue.ring_staleness(version.pk, before.pk if before else 0)
+    queue.ring_staleness(template.pk)
     return True
 
 
@@ -51,7 +51,7 @@ def unpublish(template_id: int, *, by: By, now: datetime, reason: str = "") -> b
     before = template.published
     if before is None:
         return False
-    Template.objects.filter(pk=template.pk).update(published=None)
+    Template.objects.filter(pk=template.pk).update(published=None, marking_after=None)
     _record(UNPUBLISH, template, by, now, reason, before=before.number)
     return True
 

@@ -17,11 +17,12 @@ from batches.engine import bulk
 from batches.engine.contention import again_after_deadlock
 from batches.engine.templates import Fillable, fillable
 from batches.manifests.problems import Unfit
-from batches.models import Document, TemplateVersion
+from batches.models import Document, Template, TemplateVersion
 
 EXAMINED_MOST = 1_000
 #: Of all texts that are filled in one look; large documents end it sooner.
 BYTES_MOST = 50_000_000
+RUNG_AT_ONCE = 20
 
 
 @dataclass(frozen=True)
@@ -121,20 +122,24 @@ def made_by(version: TemplateVersion) -> QuerySet[Document]:
 
 
 @again_after_deadlock
-def mark(version_id: int, before_id: int, after: int, *, now: datetime) -> int:
+def mark(template_id: int, *, now: datetime) -> int:
     """Mark documents as stale of which the published version would make another text; take the mark off where it makes
-    the same, and it was the version before that differed. One slice, then it asks for the next; a version that is not
-    the published one any more marks nothing. Returns how many were changed."""
-    version = TemplateVersion.objects.select_related("template").filter(pk=version_id).first()
-    if version is None or version.template.published_id != version.pk:
+    the same, and it was the version before that differed.
+
+    One slice from where the last one ended, then it asks for the next. Who dies in between leaves the place in the
+    template's row, and `ring_for_unmarked` goes on. Returns how many were changed.
+    """
+    versions = ("published__template", "marking_before__template")
+    template = Template.objects.select_related(*versions).filter(pk=template_id).first()
+    if template is None or template.published is None or template.marking_after is None:
         return 0
-    filler = fillable(version)
-    before = TemplateVersion.objects.select_related("template").filter(pk=before_id).first()
-    filler_before = fillable(before) if before else None
-    examples = _examples(version, after, EXAMINED_MOST, with_its_own=True)
+    filler = fillable(template.published)
+    filler_before = fillable(template.marking_before) if template.marking_before else None
+    after = template.marking_after
+    examples = _examples(template.published, after, EXAMINED_MOST + 1, with_its_own=True)
     rows: list[dict[str, Any]] = []
     byte_count, last = 0, after
-    for example in examples:
+    for example in examples[:EXAMINED_MOST]:
         digest, size, _ = _digest(filler, example)
         byte_count, last = byte_count + size, example.pk
         if digest and digest != example.sha256:
@@ -145,9 +150,21 @@ def mark(version_id: int, before_id: int, after: int, *, now: datetime) -> int:
         if byte_count > BYTES_MOST:
             break
     changed = len(bulk.guarded_update(Document, rows, guard=("current_version",))) if rows else 0
-    if last != after:
-        queue.ring_staleness(version_id, before_id, last)
+    is_left = bool(examples) and examples[-1].pk != last
+    # Another one may have done this slice meanwhile, or another version been published: then that goes on by itself.
+    ours = Template.objects.filter(pk=template.pk, published=template.published, marking_after=after)
+    if ours.update(marking_after=last if is_left else None) and is_left:
+        queue.ring_staleness(template.pk)
     return changed
+
+
+def ring_for_unmarked(*, now: datetime) -> None:
+    """Go on where nobody does, unless some message waits already."""
+    if queue.waiting(now=now):
+        return
+    left = Template.objects.filter(marking_after__isnull=False).values_list("pk", flat=True)[:RUNG_AT_ONCE]
+    for template_id in left:
+        queue.ring_staleness(template_id)
 
 
 def _row(example: _Example, digest: str, seen_at: datetime | None) -> dict[str, Any]:

@@ -17,8 +17,8 @@ class Limits:
     max_manifest_bytes: int = 1_000_000_000
     """The manifest itself, wherever it stands: 100,000 rows that hold their documents of some 8 kB."""
     max_row_bytes: int = 32_000_000
-    """One row of a manifest as JSON; bounds what is parsed at once. A document of the most bytes takes up to 30 MB there,
-    each of them written as an escape of six."""
+    """One row of a manifest as JSON; bounds what is parsed at once. A document of the most bytes takes up to 30 MB,
+    where each of them is written as an escape of six."""
     max_upload_bytes: int = 2_000_000_000
     """The uploaded file as it came (a ZIP still packed)."""
     max_unpacked_bytes: int = 2_000_000_000

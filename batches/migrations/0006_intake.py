@@ -68,6 +68,7 @@ class Migration(migrations.Migration):
                 ('name', models.CharField(max_length=200)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('archived_at', models.DateTimeField(blank=True, null=True)),
+                ('marking_after', models.BigIntegerField(blank=True, null=True)),
             ],
             options={
                 'permissions': [('publish_template', 'Can upload and publish templates')],
@@ -169,6 +170,11 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='template',
             name='published',
+            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='batches.templateversion'),
+        ),
+        migrations.AddField(
+            model_name='template',
+            name='marking_before',
             field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='batches.templateversion'),
         ),
         migrations.AddField(

@@ -10,7 +10,11 @@ from batches.models.workspaces import Workspace
 
 
 class Template(models.Model):
-    """A template of a workspace. Rows name it by `slug`; one that pins no version gets the `published` one."""
+    """A template of a workspace. Rows name it by `slug`; one that pins no version gets the `published` one.
+
+    `marking_after`: documents behind this one are still to be examined, whether the published version leaves them
+    stale; null where none are. `marking_before` is the version that was published before.
+    """
 
     workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="templates")
     slug = models.SlugField(max_length=60)
@@ -18,6 +22,10 @@ class Template(models.Model):
     published = models.ForeignKey("TemplateVersion", on_delete=models.PROTECT, null=True, blank=True, related_name="+")
     created_at = models.DateTimeField(default=timezone.now)
     archived_at = models.DateTimeField(null=True, blank=True)
+    marking_after = models.BigIntegerField(null=True, blank=True)
+    marking_before = models.ForeignKey(
+        "TemplateVersion", on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
 
     class Meta:
         permissions = [("publish_template", "Can upload and publish templates")]

@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 from django_q.models import OrmQ
 
-from batches import manifests
+from batches import manifests, tasks
 from batches.engine import publishing, staleness, storeorphans, template_uploads, templates, versions
 from batches.engine.audit import By
 from batches.engine.errors import TemplateRule
@@ -299,12 +299,12 @@ def test_a_look_ends_and_says_where_to_go_on(batch: Batch, invoice: Any, monkeyp
 
 
 def test_publishing_marks_what_is_stale_and_rolling_back_takes_the_mark_off(batch: Batch, invoice: Any) -> None:
-    first, second = invoice("{{ n }}"), invoice("{% if n > 1 %}more {% endif %}{{ n }}")
+    first, _ = invoice("{{ n }}"), invoice("{% if n > 1 %}more {% endif %}{{ n }}")
     same, stale = (made_of(first, batch, f"A-{number}", n=number) for number in (1, 2))
     offered = made_of(first, batch, "A-3", n=0)
     Document.objects.filter(pk=offered.pk).update(source_sha256="f" * 64, source_seen_at=NOW)
     publishing.publish(first.template_id, 2, by=BY, now=NOW)
-    assert staleness.mark(second.pk, 0, 0, now=NOW) == 1
+    assert staleness.mark(first.template_id, now=NOW) == 1
     for each in (same, stale, offered):
         each.refresh_from_db()
     assert (same.source_sha256, offered.source_sha256) == ("", "f" * 64)
@@ -313,8 +313,8 @@ def test_publishing_marks_what_is_stale_and_rolling_back_takes_the_mark_off(batc
     assert told is not None
     assert (told.made, told.published, told.sha256, told.is_same) == (1, 2, stale.source_sha256, False)
     publishing.publish(first.template_id, 1, by=BY, now=NOW)
-    assert staleness.mark(second.pk, 0, 0, now=NOW) == 0  # not the published one any more
-    assert staleness.mark(first.pk, second.pk, 0, now=NOW) == 1
+    assert staleness.mark(first.template_id, now=NOW) == 1
+    assert staleness.mark(first.template_id, now=NOW) == 0, "all are examined"
     stale.refresh_from_db()
     offered.refresh_from_db()
     assert (stale.source_sha256, stale.source_seen_at, offered.source_sha256) == ("", None, "f" * 64)
@@ -323,15 +323,30 @@ def test_publishing_marks_what_is_stale_and_rolling_back_takes_the_mark_off(batc
 
 def test_marking_goes_on_in_slices(batch: Batch, invoice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = invoice("{{ n }}"), invoice("no {{ n }}")
-    documents = [made_of(first, batch, f"A-{number}", n=number) for number in range(5)]
-    publishing.publish(first.template_id, 2, by=BY, now=NOW)
+    for number in range(5):
+        made_of(first, batch, f"A-{number}", n=number)
+    publishing.publish(second.template_id, 2, by=BY, now=NOW)
     monkeypatch.setattr(staleness, "EXAMINED_MOST", 2)
-    counts, after = [], 0
-    while count := staleness.mark(second.pk, 0, after, now=NOW):
-        counts.append(count)
-        after = documents[min(4, sum(counts) - 1)].pk
-    assert counts == [2, 2, 1]
+    assert [staleness.mark(first.template_id, now=NOW) for _ in range(4)] == [2, 2, 1, 0]
     assert not Document.objects.filter(source_sha256="").exists()
+
+
+def test_marking_goes_on_where_whoever_did_it_was_killed(
+    batch: Batch, invoice: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = invoice("{{ n }}"), invoice("no {{ n }}")
+    for number in range(3):
+        made_of(first, batch, f"A-{number}", n=number)
+    publishing.publish(second.template_id, 2, by=BY, now=NOW)
+    monkeypatch.setattr(staleness, "EXAMINED_MOST", 2)
+    staleness.mark(first.template_id, now=NOW)
+    OrmQ.objects.all().delete()  # the message of the next slice is gone with its taker
+    tasks.ensure_pumps()
+    assert [message.func() for message in OrmQ.objects.all()] == ["batches.tasks.mark_stale"]
+    assert staleness.mark(first.template_id, now=NOW) == 1
+    OrmQ.objects.all().delete()
+    tasks.ensure_pumps()
+    assert not OrmQ.objects.exists()
 
 
 def test_what_is_regenerated_keeps_what_made_it(batch: Batch, invoice: Any) -> None:
