@@ -5,7 +5,8 @@ Owns the rules of sources. Never opens an upload: the files it may read and the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,8 +24,9 @@ from batches.manifests.templates import MissingField, RowTemplate, Templates
 
 #: Missing fields of one row that are looked for one after the other.
 _MISSING_MOST = 50
-#: Stands in for a field that a row lacks, while the others that it lacks are looked for.
-_FILLER = "1"
+#: What stands in for a field that a row lacks, while the others that it lacks are looked for: the first one with which
+#: the template gets further. A number, dates, a list.
+_STAND_INS: tuple[object, ...] = ("1", "2026-10-05", "05.10.2026", [])
 
 
 class RowDocument(NamedTuple):
@@ -260,10 +262,11 @@ def _about(reference: Reference) -> tuple[Code, str, str]:
 
 
 def _filled(template: RowTemplate, data: Mapping[str, Any], report: RowReport) -> str | None:
-    """The template's text for this row; None after noting every field that the row lacks."""
+    """The template's text for this row; None after noting every field that the row lacks, and what it gives wrongly."""
     told: set[str] = set()
-    filled: Mapping[str, Any] | None = data
-    while filled is not None:
+    faults: list[Unfit] = []
+    trials: Iterator[Mapping[str, Any]] = iter((data,))
+    while (filled := next(trials, None)) is not None:
         try:
             text = template.fill(filled)
         except MissingField as missing:
@@ -271,11 +274,27 @@ def _filled(template: RowTemplate, data: Mapping[str, Any], report: RowReport) -
                 return None
             told.add(missing.path)
             report.error(missing.code, keys.column(missing.path), missing.message, missing.fix)
-            filled = rowtemplates.with_field(filled, missing.path, _FILLER)
+            faults, trials = [], _stood_in(filled, missing.path)
         except Unfit as reason:
-            if not told:
-                report.unfit(keys.TEMPLATE, reason)
-            return None
+            faults.append(reason)
         else:
             return None if told else text
+    fault = _of_the_row(faults) if told else faults[0]
+    if fault is not None:
+        report.unfit(keys.TEMPLATE, fault)
     return None
+
+
+def _stood_in(data: Mapping[str, Any], path: str) -> Iterator[Mapping[str, Any]]:
+    """`data` with each of what may stand for the field that it lacks; nothing where none can."""
+    for stand_in in _STAND_INS:
+        filled = rowtemplates.with_field(data, path, stand_in)
+        if filled is not None:
+            yield filled
+
+
+def _of_the_row(faults: Sequence[Unfit]) -> Unfit | None:
+    """The fault that stays whatever stands in for what is missing: a value of the row is wrong. One that names what
+    stood in differs each time."""
+    counted = Counter((fault.code, fault.message) for fault in faults)
+    return next((fault for fault in faults if counted[fault.code, fault.message] > 1), None)

@@ -95,7 +95,7 @@ def unused(data: Mapping[str, Any], fields: Mapping[str, object]) -> Iterator[st
     return _unused(data, frozenset(_heads(fields)), whole, "")
 
 
-def with_field(data: Mapping[str, Any], path: str, value: str) -> dict[str, Any] | None:
+def with_field(data: Mapping[str, Any], path: str, value: object) -> dict[str, Any] | None:
     """`data` with `value` at `path`; None where it cannot be put there."""
     first, _, rest = path.partition(".")
     if not first or "[" in first:

@@ -105,6 +105,8 @@ def _presented(problem: Mapping[str, Any]) -> dict[str, Any]:
         "has_lines": has_lines,
         # A single place says nothing that the problem's own words do not say.
         "places_shown": shown if len(places) > 1 else [],
+        # What all rows have in common is said once; then only their numbers follow.
+        "are_alike": len({(place["message"], place["fix"]) for place in shown}) == 1,
         "more_rows": more,
         "more_count": len(rest),
     }

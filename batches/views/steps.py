@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+from urllib.parse import urlencode
+
+from django.urls import reverse
 
 from batches import sentences, uploads, wording
 from batches.engine import drafts
@@ -34,7 +37,9 @@ class Encoding:
     value: str
     label: str
     lines: Sequence[str]
+    """How lines with accents read; none where they read as with one that stands before it, `same_as`."""
     is_chosen: bool
+    same_as: str
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,7 @@ def context(draft: Draft, *, may_change: bool, typed_run: Mapping[str, Any] | No
     choices = Choices.from_dict(draft.choices)
     report = draft.report
     is_living = draft.state in uploads.LIVING
+    templates = _templates(draft, choices)
     return {
         "draft": draft,
         "title": draft.name or draft.filename,
@@ -150,7 +156,8 @@ def context(draft: Draft, *, may_change: bool, typed_run: Mapping[str, Any] | No
         "columns": _columns(draft, choices),
         "is_last_mapping": _offers_last_mapping(draft),
         "targets": _targets(draft),
-        "templates": _templates(draft, choices),
+        "templates": templates,
+        "sample_table_url": _sample_table_url(draft, choices) if any(each.is_chosen for each in templates) else "",
         "choices": choices,
         "mapping_problem": draft.look.get("mapping_problem") or "",
         "proposed_rows": draft.look.get("proposed_rows") or 0,
@@ -192,13 +199,12 @@ def _encodings(draft: Draft, choices: Choices) -> list[Encoding]:
     """What can be chosen where the file does not say its encoding; each shows lines with accents as it would read."""
     look = draft.look
     chosen = choices.encoding or look.get("encoding") or ""
-    offered = look.get("other_encodings") or []
-    return [
-        Encoding(
-            each["encoding"], each.get("name") or each["encoding"], each.get("lines") or [], each["encoding"] == chosen
-        )
-        for each in offered
-    ]
+    found: list[Encoding] = []
+    for each in look.get("other_encodings") or []:
+        value, lines = each["encoding"], each.get("lines") or []
+        same = next((other.label for other in found if lines and other.lines == lines), "")
+        found.append(Encoding(value, each.get("name") or value, () if same else lines, value == chosen, same))
+    return found
 
 
 def _delimiters(draft: Draft) -> list[Option]:
@@ -275,6 +281,14 @@ def _templates(draft: Draft, choices: Choices) -> list[Option]:
                 Option(value, f"{each.name}: version {number}", is_ours and choices.template_version == number)
             )
     return options
+
+
+def _sample_table_url(draft: Draft, choices: Choices) -> str:
+    """A table with a column for each field of the chosen template."""
+    query = {"workspace": draft.workspace.slug}
+    if choices.template_version is not None:
+        query["version"] = str(choices.template_version)
+    return f"{reverse('batches:template_sample', args=[choices.template])}?{urlencode(query)}"
 
 
 def _checked(draft: Draft, report: Mapping[str, Any], typed_run: Mapping[str, Any] | None) -> dict[str, Any]:

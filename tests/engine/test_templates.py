@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -118,6 +119,28 @@ def test_a_row_that_does_not_fit_is_told_in_words_of_its_own(workspace: Workspac
 
 
 # --- uploading --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"total": "8.5O"}, [("missing_field", "terms"), ("bad_field", "template")]),
+        ({"total": "8.50"}, [("missing_field", "terms")]),
+        ({"total": "8.50", "terms": "30 days"}, [("missing_field", "due"), ("missing_field", "lines")]),
+        ({}, [("missing_field", "terms"), ("missing_field", "total")]),
+    ],
+)
+def test_a_value_that_is_wrong_is_told_beside_the_fields_that_are_missing_and_nothing_that_stands_in_for_them(
+    workspace: Workspace, data: dict[str, str], expected: list[tuple[str, str]]
+) -> None:
+    source = '{{ terms }}{{ total | money: "EUR", "en" }}'
+    if "terms" in data:
+        source += '{{ due | date: "long", "de" }}{% for line in lines %}{{ line }}{% endfor %}'
+    make_template_version(workspace=workspace, source=source)
+    rows = json.dumps([{"id": "A-1", "template": "invoice", "data": data}]).encode()
+    upload = manifests.from_upload(io.BytesIO(rows), "rows.json")
+    with manifests.read(upload, templates=templates.of(workspace)) as manifest:
+        assert [(error.code, error.column) for error in manifest.errors] == expected
 
 
 def test_an_upload_is_the_next_version_with_its_files_inside_and_is_kept_as_it_came(workspace: Workspace) -> None:

@@ -6,9 +6,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
 #: Names under which Debian and others install it.
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -109,3 +110,33 @@ UNNAMED = """() => [...document.querySelectorAll("input:not([type=hidden]), sele
 
 #: How far the page is wider than the window, in pixels.
 TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def whole(page: Page) -> None:
+    """Nothing is cut off or too faint, and every control has a name."""
+    assert page.evaluate(TOO_WIDE) <= 0, page.url
+    assert page.evaluate(FAINT_TEXT) == [], page.url
+    assert page.evaluate(UNNAMED) == [], page.url
+
+
+def tab_to(page: Page, target: Locator, *, most: int = 150) -> None:
+    """Press Tab until the element has the focus, as somebody without a mouse does."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        if target.evaluate("(element) => element === document.activeElement"):
+            return
+    raise AssertionError(f"{most} times Tab did not reach {target}")
+
+
+def drop(page: Page, target: Locator, file: Path) -> None:
+    """Drag a file from outside over the element and let it go there. Chromium itself does it: an event that a script
+    makes up puts no file anywhere."""
+    target.scroll_into_view_if_needed()
+    box = target.bounding_box()
+    assert box is not None, f"{target} is not shown"
+    at = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+    data = {"items": [], "files": [str(file)], "dragOperationsMask": 1}  # 1: what is dragged is copied
+    session = page.context.new_cdp_session(page)
+    for kind in ("dragEnter", "dragOver", "drop"):
+        session.send("Input.dispatchDragEvent", {"type": kind, "data": data, **at})
+    session.detach()

@@ -1,9 +1,11 @@
-"""People and their clients. Okoye works in the workspace, Nadia only looks, Lindqvist belongs elsewhere."""
+"""People and their clients, the browser, the sandbox. Okoye works in the workspace, Nadia only looks, Lindqvist belongs
+elsewhere."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,15 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from playwright.sync_api import Browser
 
 from batches.models import Membership, ProviderAccount, Role, Workspace
 from tests.factories import make_workspace
+from tests.sandbox_process import SandboxProcess, start_sandbox
+from tests.web import browser as chrome
 
 CASES = Path(__file__).parent.parent / "cases"
+PASSWORD = "Correct-horse-7"
 
 
 def signed_in(user: User) -> Client:
@@ -25,7 +31,7 @@ def signed_in(user: User) -> Client:
 
 
 def make_member(workspace: Workspace, name: str, role: str) -> User:
-    user = User.objects.create_user(name, password="Correct-horse-7")
+    user = User.objects.create_user(name, password=PASSWORD)
     Membership.objects.create(workspace=workspace, user=user, role=role)
     return user
 
@@ -65,3 +71,19 @@ def upload(operator: Client, workspace: Workspace, account: ProviderAccount) -> 
         return client.post("/new/", form | fields, follow=True)
 
     return hand_over
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    # Playwright runs an event loop in this thread, and Django would refuse its database to it.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    with chrome.chromium() as running:
+        yield running
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
+    running = start_sandbox(tmp_path, jobs={"min_seconds": 0, "max_seconds": 0})
+    yield running
+    running.stop()

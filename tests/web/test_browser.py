@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,23 +15,13 @@ from playwright.sync_api import Browser, Page, expect
 from batches.models import Artifact, Batch, DocumentVersion, Job, JobState, ProviderAccount, Workspace
 from tests.factories import NOW, make_accepted_job, make_account, make_batch, make_job, make_saved_job, make_submission
 from tests.web import browser as chrome
-from tests.web.conftest import make_member
+from tests.web.conftest import PASSWORD, make_member
 from tests.web.stored import store_pdf
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
-PASSWORD = "Correct-horse-7"
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 PDF = (Path(__file__).parent.parent / "cases" / "079-whole.pdf").read_bytes()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    # Playwright runs an event loop in this thread, and Django would refuse its database to it.
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
-    with chrome.chromium() as running:
-        yield running
-    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
 
 
 @pytest.fixture

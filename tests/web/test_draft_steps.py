@@ -64,6 +64,35 @@ def test_an_encoding_that_is_a_guess_is_asked_with_lines_to_read(
     assert "semicolon ;" in page.text
 
 
+def test_lines_that_read_the_same_in_several_encodings_are_shown_once(upload: Callable[..., Any]) -> None:
+    page = upload(TABLE.encode("cp1252"), name="april.csv")
+    assert page.text.count("R-2;Größe;2,00") == 1
+    assert "Reads these lines as Western European (Windows-1252) does." in page.text
+    assert page.text.count("R-1;Müller;1,50") == 2, "an ü is an ü on Arabic systems too, and the rest is not"
+
+
+def test_what_is_wrong_with_many_rows_alike_is_said_once_with_their_lines(
+    upload: Callable[..., Any], operator: Client, invoice: Template
+) -> None:
+    upload(TABLE.encode(), name="april.csv")
+    page = choose(operator, "map", template="invoice", target__0="id", target__1="data.customer.name")
+    assert page.text.count("The row has no amount.") == 1
+    assert '<li class="place">row 0, line 2</li><li class="place">row 1, line 3</li>' in page.text
+
+
+def test_the_mapping_offers_a_table_with_the_fields_of_the_template(
+    upload: Callable[..., Any], operator: Client, invoice: Template
+) -> None:
+    page = upload(TABLE.encode(), name="april.csv")
+    assert "A table with all its fields" not in page.text
+    page = choose(operator, "map", then="look", template="invoice@1", target__0="id")
+    address = f"/templates/invoice/sample.csv?workspace={invoice.workspace.slug}&amp;version=1"
+    assert f'href="{address}" download' in page.text
+    assert operator.get(address.replace("&amp;", "&")).status_code == 200
+    page = choose(operator, "map", then="look", template="gone/../x", target__0="id")
+    assert "A table with all its fields" not in page.text
+
+
 def test_nothing_is_checked_before_what_is_asked_was_answered(upload: Callable[..., Any], operator: Client) -> None:
     upload(TABLE.encode("cp1252"), name="april.csv")
     page = operator.post(f"/drafts/{draft().public_id}/check/")

@@ -7,9 +7,8 @@ reads in the audit log what was done. What workers do between her steps, the tes
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,20 +19,19 @@ from django.utils import timezone
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from batches import tasks
-from batches.engine import pumping, slots
 from batches.engine.accounts import Providers
 from batches.engine.causes import fingerprint
 from batches.models import Batch, FailureClass, Job, JobState, ProviderAccount, Submission, Workspace
 from batches.providers.base import Accepted, DocumentSource
 from tests.factories import make_batch, make_event, make_job, make_saved_job, make_submission
-from tests.sandbox_process import SandboxProcess, start_sandbox
+from tests.sandbox_process import SandboxProcess
 from tests.web import browser as chrome
-from tests.web.conftest import make_member
+from tests.web.conftest import PASSWORD, make_member
 from tests.web.stored import store_pdf
+from tests.web.workers import let_workers_work, use_sandbox
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
-PASSWORD = "Correct-horse-7"
 PDF = (Path(__file__).parent.parent / "cases" / "079-whole.pdf").read_bytes()
 NEW_HTML = b"<!doctype html><h1>Invoice INV-0000</h1><p>Net 30 days, not 14.</p>"
 AWAY = "The service was away after {} s."
@@ -48,30 +46,10 @@ CAUSES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    # Playwright runs an event loop in this thread, and Django would refuse its database to it.
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
-    with chrome.chromium() as running:
-        yield running
-    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
-
-
-@pytest.fixture
-def sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
-    running = start_sandbox(tmp_path, jobs={"min_seconds": 0, "max_seconds": 0})
-    yield running
-    running.stop()
-
-
 @pytest.fixture
 def month_end(workspace: Workspace, account: ProviderAccount, sandbox: SandboxProcess) -> Batch:
     """300 documents: 256 saved, 42 failed from six causes, 2 under way."""
-    ProviderAccount.objects.filter(pk=account.pk).update(base_url=sandbox.url)
-    account.refresh_from_db()
-    account.api_key = sandbox.api_key
-    account.save()
-    slots.ensure(1)
+    use_sandbox(account, sandbox)
     with transaction.atomic():
         batch = make_batch(workspace=workspace, account=account, name="Invoices of October")
         for n in range(256):
@@ -113,30 +91,8 @@ def accepted_unheard(job: Job) -> str:
     return answer.provider_job_id
 
 
-def let_workers_work() -> None:
-    """What the cluster runs when it is rung: confirmed bulk actions, then a pump until nothing is due."""
-    tasks.carry_out()
-    pumping.run_pump(stopping=lambda: False)
-
-
-def tab_to(page: Page, target: Locator, *, most: int = 150) -> None:
-    """Press Tab until the element has the focus, as somebody without a mouse does."""
-    for _ in range(most):
-        page.keyboard.press("Tab")
-        if target.evaluate("(element) => element === document.activeElement"):
-            return
-    raise AssertionError(f"{most} times Tab did not reach {target}")
-
-
 def cause(page: Page, title: str) -> Locator:
     return page.locator(".cause", has=page.get_by_role("heading", name=title))
-
-
-def whole(page: Page) -> None:
-    """Nothing is cut off or too faint, and every control has a name."""
-    assert page.evaluate(chrome.TOO_WIDE) <= 0, page.url
-    assert page.evaluate(chrome.FAINT_TEXT) == [], page.url
-    assert page.evaluate(chrome.UNNAMED) == [], page.url
 
 
 Look = Callable[[Page, str], None]
@@ -148,7 +104,7 @@ def test_the_tour_of_repairing_a_batch(
     make_member(workspace, "a.manager", "manager")
     with chrome.watched(browser, str(live_server.url)) as page:
         chrome.sign_in(page, "a.manager", PASSWORD)
-        tour(page, month_end, sandbox, lambda shown, _name: whole(shown))
+        tour(page, month_end, sandbox, lambda shown, _name: chrome.whole(shown))
 
 
 def tour(page: Page, batch: Batch, sandbox: SandboxProcess, look: Look) -> None:
@@ -187,7 +143,7 @@ def find_the_causes(page: Page, batch: Batch, look: Look) -> None:
 
 
 def retry_one_cause_by_keyboard(page: Page, batch: Batch, look: Look) -> None:
-    tab_to(page, cause(page, "Service trouble").get_by_role("button", name="Retry these 18"))
+    chrome.tab_to(page, cause(page, "Service trouble").get_by_role("button", name="Retry these 18"))
     page.keyboard.press("Enter")
     page.wait_for_url("**/actions/act_*/")
     expect(page.locator("#head")).to_contain_text("Cause: Service trouble")
@@ -196,7 +152,7 @@ def retry_one_cause_by_keyboard(page: Page, batch: Batch, look: Look) -> None:
     look(page, "plan")
     expect(page.get_by_label("Reason")).to_be_focused()
     page.keyboard.type("The service is well again.")
-    tab_to(page, page.get_by_role("button", name="Retry: 18 documents"))
+    chrome.tab_to(page, page.get_by_role("button", name="Retry: 18 documents"))
     page.keyboard.press("Enter")
     expect(page.locator("#head .badge")).to_have_text("Running")
     look(page, "running")
