@@ -55,6 +55,16 @@ def test_the_page_shows_the_sample_with_its_pdfs_and_what_to_do(batch: Batch, sa
     assert "?verb=cancel" in answer
 
 
+def test_what_is_sent_for_the_sample_is_not_counted_as_waiting_for_the_release(batch: Batch, operator: Client) -> None:
+    first, _second = make_job(batch=batch), make_job(batch=batch)
+    sample = waiting(batch, first)
+    Job.objects.filter(pk=first.pk).update(lead_batch=sample)
+    answer = operator.get(page(batch))
+    assert answer.context["progress"].counts.held == 1
+    assert "1 waiting for its turn" in answer.text
+    assert "2 documents wait" not in answer.text
+
+
 def test_it_is_released_once_and_says_who_did_it(batch: Batch, sampled: Batch, operator: Client) -> None:
     answer = operator.post(release_of(batch), follow=True).text
     assert "Released: the rest of it is sent." in answer
@@ -125,7 +135,7 @@ def test_the_list_shows_the_sample_beside_its_batch_and_counts_nothing_twice(
 
 def test_the_page_of_the_sample_leads_to_its_batch(batch: Batch, sampled: Batch, operator: Client) -> None:
     answer = operator.get(page(sampled)).text
-    assert "These are the first documents of" in answer
+    assert "These are documents, rendered first, of" in answer
     assert page(batch) in answer
 
 
