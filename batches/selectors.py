@@ -124,9 +124,9 @@ def batch_state(counts: Counts, *, is_paused: bool) -> BatchState:
 def with_group(items: QuerySet[BatchItem]) -> QuerySet[BatchItem]:
     """Annotate each item with `group`, the counter it belongs to.
 
-    Held is what waits unsent on a held account, or in paused batches only: what a batch that goes on needs too, such as
-    a sample, is sent for that one. Once a submission may have arrived the item is in progress whatever its account does,
-    since it will be resolved, not released.
+    Held is what waits unsent on a held account, or in paused batches only: what a batch that goes on needs too, such
+    as a sample, is sent for that one. Once a submission may have arrived the item is in progress whatever its account
+    does, since it will be resolved, not released.
     """
     maybe_sent = Submission.objects.filter(job=OuterRef("version__job"), outcome=SubmissionOutcome.OPEN, in_doubt=True)
     state = "version__job__state"

@@ -13,6 +13,7 @@ from django.urls import reverse
 from batches import sentences, uploads, wording
 from batches.engine import drafts
 from batches.forms import AccountField, CheckForm
+from batches.manifests import decoding
 from batches.manifests.choices import Choices
 from batches.manifests.keys import REMARK
 from batches.models import ConflictPolicy, Draft, DraftState, ProviderAccount, TakeRows
@@ -184,9 +185,10 @@ def _facts(draft: Draft) -> list[tuple[str, str]]:
     look, report = draft.look, draft.report or {}
     form = look.get("format") or report.get("format") or ""
     container = look.get("container") or report.get("container") or ""
+    encoding = str(look.get("encoding") or report.get("encoding") or "")
     told = [
         ("Format", " ".join(filter(None, (FORMATS.get(form, str(form)), CONTAINERS.get(container, ""))))),
-        ("Encoding", str(look.get("encoding") or report.get("encoding") or "")),
+        ("Encoding", decoding.NAMES.get(encoding, encoding)),
         ("Delimiter", DELIMITERS.get(look.get("delimiter") or "", "")),
         ("Sheet", str(look.get("sheet") or "")),
         ("Rows", f"{report['rows']:,}" if report.get("rows") else ""),
@@ -321,7 +323,7 @@ def _checked(draft: Draft, report: Mapping[str, Any], typed_run: Mapping[str, An
         "needs_confirmation": any(notice["needs_confirmation"] for notice in notices),
         "sample_size": given.get("sample_size", draft.sample_size or SAMPLE_FIRST if renders > SAMPLE_FIRST else 0),
         "stop_after_failures": given.get("stop_after_failures", draft.stop_after_failures or ""),
-        "spend_cap": given.get("spend_cap", draft.spend_cap if draft.spend_cap is not None else ""),
+        "spend_cap": given.get("spend_cap", f"{draft.spend_cap.normalize():f}" if draft.spend_cap is not None else ""),
     }
 
 
