@@ -15,6 +15,8 @@ from batches.models import ConflictPolicy, Draft, ProviderAccount, TakeRows, Wor
 
 #: Name of a table that was pasted instead of uploaded.
 PASTED = "pasted.txt"
+#: What a database keeps as a count; a hidden field of a forged form may say more.
+COUNT_MOST = 2**31 - 1
 
 
 class AccountField(forms.ModelChoiceField):
@@ -94,12 +96,12 @@ class CorrectionForm(forms.Form):
 class RunForm(forms.Form):
     """What is chosen beside the Start button. `renders` and `generation` are those that the page showed."""
 
-    generation = forms.IntegerField(min_value=0, widget=forms.HiddenInput)
-    renders = forms.IntegerField(min_value=0, widget=forms.HiddenInput)
-    name = forms.CharField(max_length=200, required=False)
-    sample_size = forms.IntegerField(min_value=0, max_value=20, required=False)
-    stop_after_failures = forms.IntegerField(min_value=1, max_value=1_000_000, required=False)
-    spend_cap = forms.DecimalField(min_value=0, max_digits=12, decimal_places=4, required=False)
+    generation = forms.IntegerField(min_value=0, max_value=COUNT_MOST, widget=forms.HiddenInput, label="This page")
+    renders = forms.IntegerField(min_value=0, max_value=COUNT_MOST, widget=forms.HiddenInput, label="This page")
+    name = forms.CharField(max_length=200, required=False, label="Name")
+    sample_size = forms.IntegerField(min_value=0, max_value=20, required=False, label="Sample")
+    stop_after_failures = forms.IntegerField(min_value=1, max_value=1_000_000, required=False, label="Failures")
+    spend_cap = forms.DecimalField(min_value=0, max_digits=12, decimal_places=4, required=False, label="Spend cap")
     confirmed = forms.BooleanField(required=False)
 
 

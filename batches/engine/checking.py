@@ -33,6 +33,9 @@ SLICE = timedelta(seconds=4)
 #: Renewed with the progress; opening a large archive tells of none for half a minute.
 LEASE = timedelta(seconds=60)
 BEAT = timedelta(seconds=1)
+#: A turn that takes longer is ended in words, before django-q2 kills its worker (`queue.DRAFTS_TIMEOUT`), and with it
+#: the work of all others: templates that take a second a row need a day for the largest upload.
+LONGEST = timedelta(minutes=25)
 #: Turns that may end in a mishap, a killed worker's too; some two minutes together.
 TRIES_MOST = 5
 PUT_OFF_FIRST, PUT_OFF_MOST = timedelta(seconds=5), timedelta(seconds=60)
@@ -46,6 +49,10 @@ CLOCKS_APART = timedelta(seconds=2)
 GONE = "The file is no longer in the store. Upload it again."
 GAVE_UP = "It was tried several times, and the worker ended each time before it was done. Report it."
 FAULT = "A fault of our own stopped it; the log has the details. Report it."
+TOO_LONG = (
+    "It took longer than 25 minutes, so it was ended. Split the file into several uploads, or make its template do "
+    "less for each row."
+)
 MAY_NOT_START = "Whoever uploaded it may no longer start a batch in this workspace."
 
 
@@ -63,6 +70,10 @@ class _NotOurs(Exception):
 
 class _Stopping(Exception):
     """This worker has to stop; the next one begins the turn anew."""
+
+
+class _TooLong(Exception):
+    """It would go on for hours; nobody begins it anew until a person asks."""
 
 
 def never() -> bool:
@@ -117,6 +128,8 @@ def work_on(
     except _Stopping:
         drafts.put_off(draft_id, owner, until=clock.now(), words="", is_counted=False)
         return False
+    except _TooLong:
+        turn.end(_BACK[DraftState(turn.draft.state)], words=TOO_LONG)
     except ObjectMissing:
         turn.end(DraftState.SWEPT, words=GONE)
     except StoreError as error:
@@ -144,6 +157,7 @@ class _Turn:
     clock: Clock
     stopping: Callable[[], bool]
     beats_at: datetime
+    ends_at: datetime
 
     def beat(self, row_count: int) -> None:
         """Renew the lease and show how far it is. Raises where this worker may or need not go on."""
@@ -152,6 +166,8 @@ class _Turn:
         now = self.clock.now()
         if now < self.beats_at:
             return
+        if now > self.ends_at:
+            raise _TooLong
         self.beats_at = now + BEAT
         ours = Draft.objects.filter(
             pk=self.draft.pk, lease_owner=self.owner, generation=self.draft.generation, state=self.draft.state
@@ -183,7 +199,7 @@ def _taken(draft_id: int, clock: Clock, owner: str, stopping: Callable[[], bool]
     if not _free(now).filter(pk=draft_id).update(**values):
         return None
     draft = Draft.objects.select_related("workspace", "account", "target", "created_by").get(pk=draft_id)
-    return _Turn(draft, owner, clock, stopping, beats_at=now + BEAT)
+    return _Turn(draft, owner, clock, stopping, beats_at=now + BEAT, ends_at=now + LONGEST)
 
 
 @contextmanager

@@ -174,12 +174,12 @@ def _prepared(
         row = planned.row
         if rows and held >= BYTES_AT_ONCE:
             break
+        writing.progress(left[start].row.position)  # filling a template may take a second a row
         if planned.action in (Action.NEW, Action.CHANGED):
             text: bytes | None = row.text().encode()
             if row.text_bytes > ENGINE.inline_bytes_most:
                 key = input_key(writing.batch.workspace.slug, row.business_id, row.input_sha256)
                 writing.store.put(key, io.BytesIO(text or b""))
-                writing.progress(row.position)
                 text = None
             data = row.template_data
             inputs[row.position] = plannedrows.Input(text, None if data is None else dict(data))

@@ -23,9 +23,6 @@ from batches.manifests.rows import AsBefore, RowChecker
 from batches.manifests.tables import Table
 from batches.manifests.templates import NoTemplates, Templates
 
-#: Rows of 5 MB each take seconds to be checked, so progress is told often.
-_PROGRESS_ROWS = 100
-
 
 def _unheard(row_count: int) -> None:
     """Nobody asked how far it is."""
@@ -46,9 +43,9 @@ def read(
 
     Returns a Manifest, which is fit to be stored only when `ok`; close it when its rows were read.
     Raises ManifestRefused, and nothing else whatever the bytes, when it cannot be read as a manifest. `progress` is
-    told now and then how many rows were checked; what it raises ends the reading and is passed on. `only` is the
-    position of the one row that is checked, without the rules between rows: a look at it costs no check of all that
-    stand before.
+    told with each row how many were checked before it, since one may take a second; what it raises ends the reading
+    and is passed on. `only` is the position of the one row that is checked, without the rules between rows: a look at
+    it costs no check of all that stand before.
 
     `corrects`: its rows correct the failed ones of a batch, and may leave out what those have (`row.keeps_input`).
     Of such, `is_as_before` is asked, with a row's columns, about those that name a file that is not in the upload or
@@ -133,8 +130,7 @@ def _counted(rows: Iterator[ManifestRow | None], progress: Callable[[int], None]
     for row in rows:
         if row is not None:
             valid.append(row)
-        if count % _PROGRESS_ROWS == 0:
-            progress(count)
+        progress(count)
         count += 1
     if not count:
         raise ManifestRefused(Code.EMPTY_FILE, "The manifest has no rows.", "Put one row per document into it.")

@@ -85,6 +85,10 @@ def compiled(source: str, limits: Limits = LIMITS) -> Compiled:
         raise TemplateRefused([Problem(None, None, words, "Use smaller pictures and fonts.")])
     places = Places(source)
     _refuse_unpaired(source, places)
+    tags = source.count("{{") + source.count("{%")
+    if tags > limits.tags:
+        words = f"The template has {tags:,} tags and values; {limits.tags:,} are allowed."
+        raise TemplateRefused([Problem(None, None, words, "Loop over lists instead of writing each line out.")])
     language = Language(limits)
     walk = walking.Walk(places, limits, markup.styles(source))
     try:

@@ -13,6 +13,16 @@ class Limits:
     """Of a template with its assets inside."""
     output_bytes: int = 5_000_000
     """Of a filled document, as UTF-8; what manifests take."""
+    tags: int = 20_000
+    """Of a template, values that are printed counted as well."""
+    fields: int = 2_000
+    """Paths that a template may read."""
+    path_steps: int = 30
+    """Names and places of one path, loops counted as places."""
+    place: int = 999
+    """The last place of a list that a template may name; as in the columns of a table."""
+    lines_kept: int = 100
+    """Of the lines that name one field."""
     loop_iterations: int = 100_000
     """Of all loops of one fill together, inner ones counted each time."""
     nesting: int = 30

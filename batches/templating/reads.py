@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
+
+_STEP = re.compile(r"""\[\]|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\.?([^.\[\]]+)""")
 
 
 class Need(StrEnum):
@@ -39,7 +42,20 @@ class Read:
     def is_optional(self) -> bool:
         return self.need is Need.NEVER
 
-    def with_line(self, line: int, need: Need) -> Read:
+    def with_line(self, line: int, need: Need, *, lines_most: int) -> Read:
         """The same path, read at one more place: it is needed as much as where it is needed most."""
         most = min((self.need, need), key=list(Need).index)
-        return replace(self, lines=tuple(sorted({*self.lines, line})), need=most)
+        return replace(self, lines=tuple(sorted({*self.lines, line}))[:lines_most], need=most)
+
+
+def steps(path: str) -> list[str | int | None]:
+    """The names and places that a path goes through; None for each item of a list."""
+    found: list[str | int | None] = []
+    for step in _STEP.finditer(path):
+        if step[0] == "[]":
+            found.append(None)
+        elif step[1] is not None:
+            found.append(int(step[1]))
+        else:
+            found.append(step[3] if step[2] is None else step[2])
+    return found

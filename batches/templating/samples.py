@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Any
 
-from batches.templating.reads import Read
+from batches.templating.reads import Read, steps
 
 #: Items that a list gets.
 ITEMS = 2
-_STEP = re.compile(r"""\[\]|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\.?([^.\[\]]+)""")
+#: Values in all: lists within lists multiply. Of the fields beyond, only the place that is named holds something.
+PLACES_MOST = 50_000
 #: By a part of a field's last name, where nothing in the template says more.
 _BY_NAME: tuple[tuple[str, str], ...] = (
     (r"e-?mail", "una.park@example.com"),
@@ -33,52 +35,48 @@ _BY_NAME: tuple[tuple[str, str], ...] = (
 def example(reads: Iterable[Read]) -> dict[str, Any]:
     """A row's data with every field that is read, optional ones too; lists have two items."""
     data: dict[str, Any] = {}
+    room = PLACES_MOST
     for read in sorted(reads, key=lambda each: len(steps(each.path))):
-        _put(data, steps(read.path), read.sample or _by_name(read.path))
+        path = steps(read.path)
+        is_whole = _places(path) <= room
+        room -= _places(path) if is_whole else 0
+        _put(data, path, read.sample or _by_name(read.path), is_whole=is_whole)
     return data
 
 
 def columns(reads: Iterable[Read]) -> dict[str, str]:
     """A table's columns for the fields and what their cells hold; the items of a list are numbered."""
     inner = [read for read in reads if read.path != "id"]
+    holders = {read.path[:at] for read in inner for at, mark in enumerate(read.path) if mark in ".["}
     found: dict[str, str] = {}
     for read in inner:
-        if any(other.path.startswith((f"{read.path}.", f"{read.path}[")) for other in inner):
+        if read.path in holders:
             continue  # what is in it has columns of its own
         for at in range(ITEMS if "[]" in read.path else 1):
             found[read.path.replace("[]", f"[{at}]")] = read.sample or _by_name(read.path)
     return found
 
 
-def steps(path: str) -> list[str | int | None]:
-    """The names and places that a path goes through; None for each item of a list."""
-    found: list[str | int | None] = []
-    for step in _STEP.finditer(path):
-        if step[0] == "[]":
-            found.append(None)
-        elif step[1] is not None:
-            found.append(int(step[1]))
-        else:
-            found.append(step[3] if step[2] is None else step[2])
-    return found
+def _places(path: Iterable[str | int | None]) -> int:
+    """How many values the path has where each list is filled up to the place that it names."""
+    return prod(ITEMS if step is None else step + 1 for step in path if not isinstance(step, str))
 
 
-def _put(at: Any, path: list[str | int | None], value: str) -> None:
+def _put(at: Any, path: list[str | int | None], value: str, *, is_whole: bool) -> None:
+    """`is_whole`: lists are filled up to the place that is named; else that place alone holds something."""
     step, rest = path[0], path[1:]
     if isinstance(at, list):
-        wanted = range(ITEMS) if step is None else range(int(step) + 1) if isinstance(step, int) else ()
-        for place in wanted:
-            if place >= len(at):
-                at.append({} if rest else value)
-            if rest:
-                at[place] = _held(at[place], rest)
-                _put(at[place], rest, value)
+        wanted = range(ITEMS) if step is None else range(int(step) + 1) if isinstance(step, int) else range(0)
+        at.extend([None if rest else value] * (len(wanted) - len(at)))
+        for place in (wanted if is_whole else wanted[-1:]) if rest else ():
+            at[place] = _held(at[place], rest)
+            _put(at[place], rest, value, is_whole=is_whole)
     elif isinstance(at, dict) and isinstance(step, str):
         if not rest:
             at.setdefault(step, value)
             return
         at[step] = _held(at.get(step), rest)
-        _put(at[step], rest, value)
+        _put(at[step], rest, value, is_whole=is_whole)
 
 
 def _held(known: Any, rest: list[str | int | None]) -> Any:

@@ -31,7 +31,7 @@ from batches.templating import comparing, filters, formats, running
 from batches.templating.limits import Limits
 from batches.templating.places import Places
 from batches.templating.problems import Fault, MissingValue, Problem, shown
-from batches.templating.reads import Need, Read
+from batches.templating.reads import Need, Read, steps
 
 _COMPARISONS: dict[type, str] = {
     logical.EqExpression: "==",
@@ -329,7 +329,26 @@ class Walk:
             need = Need.SOMETIMES if is_only_sometimes else Need.ALWAYS
         line = field.place[0] or 1
         known = self.reads.get(field.path)
-        self.reads[field.path] = known.with_line(line, need) if known else Read(field.path, (line,), need)
+        if known:
+            self.reads[field.path] = known.with_line(line, need, lines_most=self._limits.lines_kept)
+        elif self._is_bearable(field):
+            self.reads[field.path] = Read(field.path, (line,), need)
+
+    def _is_bearable(self, field: running.Field) -> bool:
+        """Whether rows can hold such a field; what invents data for it, or shows it, goes through all of its places."""
+        most = self._limits
+        found = steps(field.path) if len(field.path) <= _PATH_CHARACTERS else []
+        if len(self.reads) >= most.fields:
+            words = f"It reads more than {most.fields:,} fields."
+            fix = "Make several templates of it, or loop over lists."
+        elif not found or len(found) > most.path_steps:
+            words, fix = f"{shown(field.path)} goes too deep.", f"A path has up to {most.path_steps} names and places."
+        elif any(isinstance(step, int) and step > most.place for step in found):
+            words, fix = f"{shown(field.path)} is too far down a list.", f"The last place is {most.place}."
+        else:
+            return True
+        self._refuse(field.token, words, fix)
+        return False
 
     def _give_sample(self, value: Expression, sample: str) -> None:
         """The first use that says what a field looks like says it."""
@@ -353,6 +372,8 @@ class Walk:
         return self._places.of(token.start_index)
 
 
+#: Of one path, with 30 names of a header's length.
+_PATH_CHARACTERS = 10_000
 _DATED = "Give the row a field with the date."
 
 

@@ -162,7 +162,7 @@ def _changes(request: SignedInRequest, draft: Draft, step: str) -> tuple[Changes
 def draft_check(request: SignedInRequest, public_id: str) -> HttpResponse:
     """Check it as it is chosen."""
     draft = own_draft_or_refuse(request, public_id)
-    if steps.open_questions(draft):
+    if draft.state in drafts.CHANGEABLE and steps.open_questions(draft):
         return page(request, draft, words=steps.ANSWER_FIRST, status=422)
     try:
         draft = _checked(draft)

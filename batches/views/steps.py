@@ -31,6 +31,8 @@ CONTAINERS = {"zip": "in a ZIP", "folder": "in a folder"}
 SAMPLE_CELL = 80
 #: Between the name of a template and its version, in the value of an option.
 VERSION = "@"
+#: As in a column of a table.
+VERSION_DIGITS_MOST = 9
 
 
 @dataclass(frozen=True)
@@ -120,15 +122,19 @@ def map_choices(draft: Draft, sent: Mapping[str, str]) -> tuple[dict[str, Any], 
     at_provider = sent.get("provider_template", "").strip()
     if at_provider:
         version = sent.get("provider_version", "").strip()
-        if not version.isascii() or not version.isdigit() or not 0 < int(version[:9]) < 10**9:
+        if not _is_version(version) or not int(version):
             return {}, "Give the version of the provider's template as a whole number: it is pinned in each document."
         own = {"template": at_provider, "template_version": int(version), "are_provider_templates": True}
         return chosen | own, ""
     if "template" in sent:
         slug, _, number = sent["template"].partition(VERSION)
-        version_number = int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None
+        version_number = int(number) if _is_version(number) else None
         chosen |= {"template": slug, "template_version": version_number, "are_provider_templates": False}
     return chosen, ""
+
+
+def _is_version(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= VERSION_DIGITS_MOST
 
 
 # --- what is shown --------------------------------------------------------------------------------------------------

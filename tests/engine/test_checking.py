@@ -173,6 +173,35 @@ def test_progress_is_shown_and_keeps_the_lease(draft: Draft, store: DiskStore, m
     ]
 
 
+@pytest.mark.parametrize("began", ["check", "start"])
+def test_a_turn_that_would_last_for_hours_is_ended_in_words(
+    began: str, draft: Draft, store: DiskStore, okoye: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself, well before its worker is killed for it and takes the others' work with it."""
+    assert checking.LONGEST + timedelta(minutes=2) < timedelta(seconds=queue.DRAFTS_TIMEOUT)
+    if began == "start":
+        drafts.ask_start(draft.pk, run_of(checked(draft, store)), by=by(okoye), now=NOW)
+    else:
+        drafts.ask_check(draft.pk, now=NOW)
+    clock = Clock(NOW)
+    real = intake.check
+
+    def endless(*given: Any, progress: Callable[[int], None], **named: Any) -> intake.Check:
+        for row_count in range(10_000):
+            clock.advance(1)
+            progress(row_count)
+        return real(*given, progress=progress, **named)
+
+    monkeypatch.setattr(intake, "check", endless)
+    assert checking.work_on(draft.pk, clock, owner="a worker", store=store)
+    ended = fresh(draft)
+    assert (ended.words, ended.due_at, ended.lease_owner) == (checking.TOO_LONG, None, None)
+    assert ended.state == (DraftState.CHECKED if began == "start" else DraftState.OPEN)
+    assert clock.now() - NOW <= checking.LONGEST + timedelta(seconds=2)
+    monkeypatch.undo()
+    assert checked(ended, store).state == DraftState.CHECKED, "a person may ask again"
+
+
 # --- the start ------------------------------------------------------------------------------------------------------
 
 

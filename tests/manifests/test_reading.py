@@ -246,11 +246,11 @@ def test_whoever_asks_is_told_how_far_the_reading_is_and_may_end_it() -> None:
     lines = b"".join(b'{"id": "A-%d", "html": "<p>x</p>"}\n' % n for n in range(250))
     told: list[int] = []
     with read(from_upload(io.BytesIO(lines), "a.jsonl"), progress=told.append):
-        assert told == [0, 100, 200]
+        assert told == list(range(250)), "each row: filling its template may take a second"
 
     def enough(row_count: int) -> None:
         if row_count:
             raise InterruptedError(row_count)
 
-    with pytest.raises(InterruptedError, match="100"):
+    with pytest.raises(InterruptedError, match="1"):
         read(from_upload(io.BytesIO(lines), "a.jsonl"), progress=enough)

@@ -44,3 +44,35 @@ names = st.sampled_from(["a", "b.c", "b.d", "lines", "total"])
 def test_any_template_is_filled_by_its_example(wrap: str, chosen: list[str]) -> None:
     template = templating.compiled("".join(wrap.replace("X", name) for name in chosen))
     assert template.fill(templating.example(template.reads.values())) is not None
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ a[999] }}{{ b[999][999][999].c }}{{ b[999][999][999].d }}",
+        "".join(f"{{% for x{n + 1} in x{n} %}}" for n in range(25)) + "{{ x25.name }}" + "{% endfor %}" * 25,
+        "".join(f"{{{{ f{n}[999].x }}}}" for n in range(100)),
+        "".join(f"{{{{ f{n}.a.b.c }}}}{{{{ f{n}.a.x }}}}" for n in range(1000)),
+        "{{ " + ".".join(["a"] * 30) + " }}",
+    ],
+)
+def test_lists_within_lists_do_not_multiply_what_is_invented(source: str) -> None:
+    """Whoever looks at a template waits in the request, and its memory is that of everybody."""
+    reads = templating.compiled(source).reads.values()
+    assert places_of(templating.example(reads)) < 250_000
+    assert len(templating.columns(reads)) <= 2 * len(reads)
+
+
+def places_of(value: object) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(places_of, inner))
+
+
+def test_a_field_that_holds_others_has_no_column_of_its_own() -> None:
+    reads = templating.compiled("{% if a %}{{ a.b }}{% endif %}{{ ab }}{% if c.d %}{{ c.d[1].e }}{% endif %}").reads
+    assert sorted(templating.columns(reads.values())) == ["a.b", "ab", "c.d[1].e"]
+
+
+def test_of_a_field_that_is_read_again_and_again_the_first_lines_are_kept() -> None:
+    read = templating.compiled("{{ a }}\n" * 5000).reads["a"]
+    assert read.lines == tuple(range(1, 101))

@@ -185,9 +185,10 @@ def test_a_zip_of_html_files_alone_is_asked_about(upload: Callable[..., Any], op
 
 def test_a_provider_s_template_needs_its_version(upload: Callable[..., Any], operator: Client) -> None:
     upload(TABLE.encode(), name="april.csv")
-    page = choose(operator, "map", target__0="id", provider_template="tpl_1")
-    assert page.status_code == 422
-    assert "Give the version" in page.text
+    for version in ("", "0", "-1", "1e3", "²", "1234567890", "9" * 400):
+        page = choose(operator, "map", target__0="id", provider_template="tpl_1", provider_version=version)
+        assert page.status_code == 422, version
+        assert "Give the version" in page.text
     choose(operator, "map", then="look", target__0="id", provider_template="tpl_1", provider_version="3")
     chosen = draft().choices
     assert (chosen["template"], chosen["template_version"], chosen["are_provider_templates"]) == ("tpl_1", 3, True)
@@ -223,6 +224,9 @@ def test_discarding_is_told_and_the_list_is_empty_again(upload: Callable[..., An
     page = operator.get(f"/drafts/{draft().public_id}/")
     assert "It was discarded; the file is deleted." in page.text
     assert AuditEntry.objects.filter(action="discard_upload").count() == 1
+    late = operator.post(f"/drafts/{draft().public_id}/check/")
+    assert (late.status_code, "It was discarded; the file is deleted." in late.text) == (422, True)
+    assert steps.ANSWER_FIRST not in late.text
 
 
 def test_progress_is_shown_while_the_worker_has_it_and_the_page_comes_anew_when_it_is_done(
@@ -239,6 +243,25 @@ def test_progress_is_shown_while_the_worker_has_it_and_the_page_comes_anew_when_
     assert 'width="500"' in operator.get(live).text
     Draft.objects.update(state=DraftState.CHECKED)
     assert operator.get(live)["HX-Refresh"] == "true"
+
+
+@pytest.mark.parametrize("cap", ["NaN", "sNaN", "Infinity", "-1", "1,000.00", "1.000,00", "0.00001", "1e20", "1e-20"])
+def test_a_spend_cap_that_is_no_amount_is_refused_by_its_name(
+    cap: str, upload: Callable[..., Any], operator: Client
+) -> None:
+    answer = start(operator, upload([{"id": "A", "html_content": "<p>1</p>"}], name="a.json"), spend_cap=cap)
+    assert (answer.status_code, "Spend cap: E" in answer.text) == (422, True)
+    assert draft().state == DraftState.CHECKED
+
+
+@pytest.mark.parametrize("field", ["renders", "generation"])
+@pytest.mark.parametrize("value", ["-1", "2147483648", "9" * 30, "1.5", ""])
+def test_a_hidden_field_that_no_page_showed_starts_nothing(
+    field: str, value: str, upload: Callable[..., Any], operator: Client
+) -> None:
+    answer = start(operator, upload([{"id": "A", "html_content": "<p>1</p>"}], name="a.json"), **{field: value})
+    assert answer.status_code == 422
+    assert draft().state == DraftState.CHECKED
 
 
 def test_a_started_draft_leads_to_its_batch(upload: Callable[..., Any], operator: Client, okoye: User) -> None:
