@@ -8,6 +8,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from batches.templating.limits import Limits
+from batches.templating.problems import Fault, shown
+
+#: Of one path, with 30 names of a header's length.
+_PATH_CHARACTERS = 10_000
 _STEP = re.compile(r"""\[\]|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\.?([^.\[\]]+)""")
 
 
@@ -59,3 +64,18 @@ def steps(path: str) -> list[str | int | None]:
         else:
             found.append(step[3] if step[2] is None else step[2])
     return found
+
+
+def unbearable(path: str, known: int, limits: Limits) -> Fault | None:
+    """Why one more field is refused where `known` are read already: what invents data for it, or shows it, goes through
+    all of its places. None where rows can hold it."""
+    found = steps(path) if len(path) <= _PATH_CHARACTERS else []
+    if known >= limits.fields:
+        return Fault(
+            f"It reads more than {limits.fields:,} fields.", "Make several templates of it, or loop over lists."
+        )
+    if not found or len(found) > limits.path_steps:
+        return Fault(f"{shown(path)} goes too deep.", f"A path has up to {limits.path_steps} names and places.")
+    if any(isinstance(step, int) and step > limits.place for step in found):
+        return Fault(f"{shown(path)} is too far down a list.", f"The last place is {limits.place}.")
+    return None

@@ -27,11 +27,11 @@ from liquid.builtin.tags.unless_tag import UnlessNode
 from liquid.expression import Expression
 from liquid.token import Token
 
-from batches.templating import comparing, filters, formats, running
+from batches.templating import comparing, filters, formats, reads, running
 from batches.templating.limits import Limits
 from batches.templating.places import Places
 from batches.templating.problems import Fault, MissingValue, Problem, shown
-from batches.templating.reads import Need, Read, steps
+from batches.templating.reads import Need, Read
 
 _COMPARISONS: dict[type, str] = {
     logical.EqExpression: "==",
@@ -331,24 +331,10 @@ class Walk:
         known = self.reads.get(field.path)
         if known:
             self.reads[field.path] = known.with_line(line, need, lines_most=self._limits.lines_kept)
-        elif self._is_bearable(field):
-            self.reads[field.path] = Read(field.path, (line,), need)
-
-    def _is_bearable(self, field: running.Field) -> bool:
-        """Whether rows can hold such a field; what invents data for it, or shows it, goes through all of its places."""
-        most = self._limits
-        found = steps(field.path) if len(field.path) <= _PATH_CHARACTERS else []
-        if len(self.reads) >= most.fields:
-            words = f"It reads more than {most.fields:,} fields."
-            fix = "Make several templates of it, or loop over lists."
-        elif not found or len(found) > most.path_steps:
-            words, fix = f"{shown(field.path)} goes too deep.", f"A path has up to {most.path_steps} names and places."
-        elif any(isinstance(step, int) and step > most.place for step in found):
-            words, fix = f"{shown(field.path)} is too far down a list.", f"The last place is {most.place}."
+        elif refused := reads.unbearable(field.path, len(self.reads), self._limits):
+            self._refuse(field.token, refused.message, refused.fix)
         else:
-            return True
-        self._refuse(field.token, words, fix)
-        return False
+            self.reads[field.path] = Read(field.path, (line,), need)
 
     def _give_sample(self, value: Expression, sample: str) -> None:
         """The first use that says what a field looks like says it."""
@@ -372,8 +358,6 @@ class Walk:
         return self._places.of(token.start_index)
 
 
-#: Of one path, with 30 names of a header's length.
-_PATH_CHARACTERS = 10_000
 _DATED = "Give the row a field with the date."
 
 
