@@ -52,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder: Path = options.data_dir.resolve()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, _end_in_order)
+    # On a busy machine the first step takes a minute; whoever waits should know for what.
+    sys.stdout.write(f"Preparing {_shown(folder)} …\n")
+    sys.stdout.flush()
     try:
         env = _environment(folder)
         if options.what == "demo":
@@ -113,7 +116,7 @@ def _up(folder: Path, env: dict[str, str], port: int | None) -> NoReturn:
     user, _, password = login.read_text("utf-8").strip().partition(" ") if login.exists() else (FIRST_USER, "", "")
     sys.stdout.write(
         f"Sign in as {user} with {password or 'your password'}; the address follows when all is up.\n"
-        f"Data, the log-in and PDFs are in {_shown(folder)}. Ctrl-C stops everything.\n"
+        f"Data, this login and PDFs are in {_shown(folder)}. Ctrl-C stops everything.\n"
         f"The account is called sandbox; the sandbox is at http://127.0.0.1:{env['SANDBOX_PORT']}\n"
         f"For commands beside it, in another shell: export DATA_DIR={_shown(folder)}\n\n"
     )

@@ -97,7 +97,8 @@ def test_up_prints_an_address_and_a_login_and_stops_cleanly(tmp_path: Path) -> N
             lines.append(line)
             if "ready at http" in line:
                 break
-        said.append(lines[0])
+        assert lines[0].startswith("Preparing "), "whoever waits sees at once that something is done"
+        said.append(lines[1])
         running.send_signal(signal.SIGTERM)
         running.communicate(timeout=STOP_SECONDS)
         assert running.returncode == 0
