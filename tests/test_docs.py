@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,11 +96,22 @@ def test_every_command_in_the_documents_exists_and_every_command_is_explained() 
     assert [name for name in sorted(ours) if f"`{name}`" not in architecture] == []
 
 
+def all_help(parser: argparse.ArgumentParser) -> str:
+    """What `--help` says of a command, and of each of its verbs (`template upload --help`)."""
+    verbs = [
+        each
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for each in action.choices.values()
+    ]
+    return "\n".join([parser.format_help(), *map(all_help, verbs)])
+
+
 def test_every_option_in_the_readme_is_taken_by_its_command() -> None:
     wrong = []
     for line in re.findall(r"manage\.py ([a-z]\w* [^`\n]*)", README.read_text("utf-8")):
         command, *words = line.partition(" #")[0].split()
-        known = load_command_class("batches", command).create_parser("manage.py", command).format_help()
+        known = all_help(load_command_class("batches", command).create_parser("manage.py", command))
         wrong += [f"{command} {word}" for word in words if word.startswith("--") and word.strip("[]") not in known]
     assert wrong == []
 

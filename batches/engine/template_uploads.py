@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import IO, Any, BinaryIO, cast
 
 from django.db import transaction
+from django.utils.text import slugify
 
 from batches import templating
 from batches.engine import audit
@@ -146,6 +147,11 @@ def _template_in(names: list[str]) -> str:
                 raise TemplateRefused([Problem(None, None, words, "Name the right one template.html.")])
     words = f"There is no HTML file in the ZIP; found {listed(sorted(names))}."
     raise TemplateRefused([Problem(None, None, words, "Name it template.html and put it at the top.")])
+
+
+def slug_of(name: str) -> str:
+    """The short name that a template called so gets where nobody gives one; "" where nothing of it may stand in one."""
+    return slugify(name)[:60].strip("-_")
 
 
 def slug_refused(slug: str) -> str:

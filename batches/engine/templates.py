@@ -38,7 +38,9 @@ class Fillable:
         try:
             return self.compiled.fill(data)
         except MissingValue as missing:
-            raise MissingField(missing.path, self._told(missing), f"Add a column or a key {missing.path}.") from missing
+            # The column may be there with this cell empty, or under another name that the mapping can mend.
+            fix = f"Fill its cell, or give it in a column or a key {missing.path} (in a mapping: data.{missing.path})."
+            raise MissingField(missing.path, self._told(missing), fix) from missing
         except NotFilled as reason:
             raise Unfit(Code.BAD_FIELD, self._told(reason), reason.problem.fix) from reason
 

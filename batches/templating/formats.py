@@ -78,7 +78,9 @@ def _localised(text: str, source: str) -> Decimal:
         return Decimal(f"{digits}.{places}" if places else digits)
     raise Fault(
         f"{shown(text)} is not a number as {source} writes it.",
-        f"Correct the row, or name in the template how its numbers are written (from: {shown(source)}).",
+        # A workbook's numbers come as 1234.5 whatever its cells look like; a CSV's as they are written in it.
+        f"Correct the row, or change from: {shown(source)} in the template; without from it reads 1234.50, as Excel "
+        "workbooks give their numbers.",
     )
 
 

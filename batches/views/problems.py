@@ -31,7 +31,7 @@ CORRECTIONS: Mapping[str, tuple[str, str]] = {
     "left_alone": ("Left alone", "Not failed, so there is nothing to correct."),
     "refused": ("Refused", "Cannot be replaced; see why."),
     "invalid": ("Invalid", "Cannot be read; see the errors."),
-    "untouched": ("Others of the batch", "Stay as they are."),
+    "untouched": ("Stay as they are", "All rows of the batch but the corrected ones."),
 }
 CORRECTIONS_SHOWN = 50
 

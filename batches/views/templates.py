@@ -13,7 +13,6 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.text import slugify
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -92,7 +91,7 @@ def _template_new(request: SignedInRequest) -> HttpResponse:
     if not workspaces:
         raise PermissionDenied(NOT_ALLOWED)
     name = typed(request.POST.get("name"), 200)
-    slug = typed(request.POST.get("slug"), 100) or slugify(name)[:60].strip("-_")
+    slug = typed(request.POST.get("slug"), 100) or template_uploads.slug_of(name)
     note = typed(request.POST.get("note"), 2000)
     chosen = request.POST.get("workspace", "") or workspaces[0].slug
     problems: list[Problem] = []

@@ -66,5 +66,13 @@ def test_a_dry_run_publishes_nothing(workspace: Workspace, tmp_path: Path) -> No
     path.write_text("y")
     run("template", "upload", str(path))
     code, out, _ = run("template", "publish", "letter", "--dry-run")
-    assert (code, "nothing is billed" in out) == (0, True)
+    assert (code, out.strip()) == (0, "No document was made with another version of it.")
     assert TemplateVersion.objects.get(number=1).template.published.number == 1  # type: ignore[union-attr] # it is
+
+
+def test_a_file_called_as_people_call_files_gets_the_short_name_that_the_page_would_give_it(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    path = tmp_path / "Meine Rechnung (neu).html"
+    path.write_text("x")
+    assert "Version 1 of meine-rechnung-neu was stored." in run("template", "upload", str(path))[1]

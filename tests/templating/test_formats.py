@@ -119,6 +119,12 @@ def test_a_filter_guesses_nothing(source: str, value: Any, words: str) -> None:
     assert refused.value.problem.line == 1
 
 
+def test_a_number_of_a_workbook_beside_from_says_that_from_is_the_reason() -> None:
+    with pytest.raises(NotFilled) as refused:
+        filled("money: 'EUR', 'de', from: 'de'", "19.9")
+    assert "without from it reads 1234.50" in refused.value.problem.fix
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.decimals(min_value=-(10**12), max_value=10**12, places=4), st.sampled_from(["de", "en", "fr", "de-CH", "es"]))
 def test_a_number_that_is_written_in_a_locale_is_read_back_from_it(value: Any, language: str) -> None:

@@ -179,7 +179,9 @@ def map_columns_and_see_what_is_missing(page: Page, look: Look) -> None:
     expect(page.locator("#check h3").first).to_have_text("12 of 12 rows cannot be used")
     terms = page.locator(".problem", has=page.locator("summary code", has_text="terms"))
     expect(terms.locator(".places")).to_contain_text("row 0, line 2")
-    expect(terms.locator(".todo")).to_have_text("Add a column or a key terms.")
+    expect(terms.locator(".todo")).to_have_text(
+        "Fill its cell, or give it in a column or a key terms (in a mapping: data.terms)."
+    )
     expect(page.locator("#run")).to_have_count(0)
     with page.expect_download() as downloading:
         page.click("text=A table with all its fields")

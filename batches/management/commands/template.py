@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from batches import templating
+from batches import templating, wording
 from batches.engine import publishing, staleness, template_uploads
 from batches.engine.errors import TemplateRule
 from batches.management import auditing, choosing
@@ -50,7 +50,7 @@ class Command(DatabaseCommand):
 
     def _upload(self, workspace: Workspace, options: dict[str, Any]) -> tuple[Any, str]:
         path = Path(options["file"])
-        slug = options["slug"] or path.stem.lower()
+        slug = options["slug"] or template_uploads.slug_of(path.stem)
         try:
             with path.open("rb") as stream:
                 checked = template_uploads.checked(stream, path.name)
@@ -86,10 +86,12 @@ class Command(DatabaseCommand):
         version = _version(workspace, options, is_newest=True)
         look = staleness.look(version)
         found = {"examined": look.examined, "stale": len(look.stale), "unfillable": len(look.unfillable)}
-        words = (
-            f"{len(look.stale)} of {look.examined} documents would get another text, {len(look.unfillable)} could not "
-            "be filled; nothing is made again and nothing is billed."
-        )
+        words = "No document was made with another version of it."
+        if look.examined:
+            words = (
+                f"{len(look.stale)} of {wording.documents(look.examined)} would get another text, "
+                f"{len(look.unfillable)} could not be filled; nothing is made again and nothing is billed."
+            )
         if look.after is not None:
             words += f" The look ended after {look.examined}; there are more."
         named = [f"  {each.business_id} (v{each.template_number}) {each.words}".rstrip() for each in look.unfillable]
