@@ -1,15 +1,18 @@
 """Set-based writes: one guarded UPDATE for many rows with different values, which the pump's speed rests on; and
 plain INSERTs of many rows. Owns also how much one statement is given at once.
 
-`UPDATE … FROM (VALUES …) WHERE id and guards … RETURNING id`, the same statement on SQLite and PostgreSQL. What
-comes back are the rows whose guard held, so that a stale writer learns that it was refused.
+`UPDATE … FROM rows WHERE id and guards … RETURNING id`, on SQLite and PostgreSQL. What comes back are the rows whose
+guard held, so that a stale writer learns that it was refused. SQLite is given the rows as `VALUES`; PostgreSQL as one
+JSON text, since its driver takes microseconds over every placeholder (docs/decisions/0028-rows-as-one-json-text.md).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC
+from datetime import UTC, date
+from decimal import Decimal
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from django.db import connection, connections, models
@@ -90,15 +93,20 @@ def insert_returning(model: type[models.Model], rows: Sequence[Mapping[str, Any]
 def _insert_chunk(
     model: type[models.Model], rows: Sequence[Mapping[str, Any]], *, returning: str | None = None
 ) -> list[tuple[Any, int]]:
-    head, prepared = _insert_parts(model, rows)
-    row = f"({', '.join(['%s'] * len(prepared[0]))})"
-    statement = f"{head} VALUES {', '.join([row] * len(prepared))}"
+    params: list[Any]
+    if connection.vendor == "postgresql":
+        statement, params = _insert_of_json(model, rows)
+    else:
+        head, prepared = _insert_parts(model, rows)
+        row = f"({', '.join(['%s'] * len(prepared[0]))})"
+        statement = f"{head} VALUES {', '.join([row] * len(prepared))}"
+        params = [value for values in prepared for value in values]
     if returning is not None:
         meta: Any = model._meta
         quote = connection.ops.quote_name
         statement += f" RETURNING {quote(meta.get_field(returning).column)}, {quote(meta.pk.column)}"
     with connection.cursor() as cursor:
-        cursor.execute(statement, [value for values in prepared for value in values])
+        cursor.execute(statement, params)
         return cursor.fetchall() if returning is not None else []
 
 
@@ -115,6 +123,57 @@ def _insert_parts(model: type[models.Model], rows: Sequence[Mapping[str, Any]]) 
     head = f"INSERT INTO {quote(meta.db_table)} ({', '.join(columns)})"
     ways = [(name, _way_in(field)) for name, field in given.items()]
     return head, [[way(row[name]) for name, way in ways] + constant for row in rows]
+
+
+def _insert_of_json(model: type[models.Model], rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[Any]]:
+    """The same for PostgreSQL: the rows are one parameter, and each default is one."""
+    meta: Any = model._meta
+    given = {name: meta.get_field(name) for name in rows[0]}
+    named = set(given.values())
+    defaults = [field for field in meta.concrete_fields if field not in named and not field.primary_key]
+    quote = connection.ops.quote_name
+    columns = [quote(field.column) for field in (*given.values(), *defaults)]
+    values = [f"v.c{index}" for index in range(len(given))]
+    values += [f"CAST(%s AS {_column_type(field)})" for field in defaults]
+    statement = (  # only names of our own columns are put into it; every value is a parameter
+        f"INSERT INTO {quote(meta.db_table)} ({', '.join(columns)}) "  # noqa: S608 - see above
+        f"SELECT {', '.join(values)} FROM {_recordset(tuple(given.values()))}"
+    )
+    constant = [field.get_db_prep_save(field.get_default(), connection=connection) for field in defaults]
+    return statement, [*constant, _as_json(given, rows)]
+
+
+@lru_cache(maxsize=200)
+def _recordset(fields: tuple[Any, ...]) -> str:
+    """Rows for a FROM, `v` with the columns c0, c1, …, out of the JSON text that is its one parameter. A text of any
+    length is taken: what is too long for its column is the statement's own to refuse."""
+    types = ["text" if isinstance(field, models.CharField) else _column_type(field) for field in fields]
+    named = ", ".join(f"c{index} {kind}" for index, kind in enumerate(types))
+    return f"json_to_recordset(%s::json) AS v({named})"
+
+
+def _as_json(fields: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    ways = [(name, f"c{index}", _way_into_json(field)) for index, (name, field) in enumerate(fields.items())]
+    return json.dumps([{alias: way(row[name]) for name, alias, way in ways} for row in rows], separators=(",", ":"))
+
+
+def _way_into_json(field: Any) -> Callable[[Any], Any]:
+    """As `_way_in`, to where PostgreSQL reads the column's type out of a JSON text."""
+    if isinstance(field, models.JSONField):
+        if field.encoder is None:
+            return lambda value: value
+        return lambda value: json.loads(json.dumps(value, cls=field.encoder))
+    way = _way_in(field)
+    if isinstance(field, models.BinaryField):
+        return lambda value: None if value is None else "\\x" + bytes(value).hex()
+
+    def plain(value: Any) -> Any:
+        given = way(value)
+        if isinstance(given, date):  # an instant is one, too
+            return given.isoformat()
+        return str(given) if isinstance(given, Decimal) else given
+
+    return plain
 
 
 def _way_in(field: Any) -> Callable[[Any], Any]:
@@ -157,14 +216,18 @@ def _update_chunk(model: type[models.Model], rows: Sequence[Mapping[str, Any]], 
     assignments = [f"{quote(fields[name].column)} = {given(name)}" for name in set_names]
     conditions = [f"t.{quote(meta.pk.column)} = {given('pk')}"]
     conditions += [f"t.{quote(fields[f'guard:{name}'].column)} = {given(f'guard:{name}')}" for name in guard]
-    placeholders = ", ".join([f"({', '.join(['%s'] * len(columns))})"] * len(rows))
+    if connection.vendor == "postgresql":
+        before, source = "", _recordset(tuple(fields.values()))
+        params: list[Any] = [_as_json(fields, rows)]
+    else:
+        placeholders = ", ".join([f"({', '.join(['%s'] * len(columns))})"] * len(rows))
+        before, source = f"WITH v({', '.join(aliases.values())}) AS (VALUES {placeholders}) ", "v"
+        ways = [(name, _way_in(fields[name])) for name in columns]
+        params = [way(row[name]) for row in rows for name, way in ways]
     statement = (  # only names of our own columns are put into it; every value is a parameter
-        f"WITH v({', '.join(aliases.values())}) AS (VALUES {placeholders}) "  # noqa: S608 - see above
-        f"UPDATE {quote(meta.db_table)} AS t SET {', '.join(assignments)} "
-        f"FROM v WHERE {' AND '.join(conditions)} RETURNING {quote(meta.pk.column)}"
+        f"{before}UPDATE {quote(meta.db_table)} AS t SET {', '.join(assignments)} "  # noqa: S608 - see above
+        f"FROM {source} WHERE {' AND '.join(conditions)} RETURNING {quote(meta.pk.column)}"
     )
-    ways = [(name, _way_in(fields[name])) for name in columns]
-    params = [way(row[name]) for row in rows for name, way in ways]
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
         return {found[0] for found in cursor.fetchall()}
