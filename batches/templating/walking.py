@@ -77,6 +77,7 @@ class Walk:
         """`styles`: where the style sheets stand in the text, in order."""
         self.problems: list[Problem] = []
         self.reads: dict[str, Read] = {}
+        self._told: set[str] = set()
         self._places = places
         self._limits = limits
         self._styles = styles
@@ -332,7 +333,9 @@ class Walk:
         if known:
             self.reads[field.path] = known.with_line(line, need, lines_most=self._limits.lines_kept)
         elif refused := reads.unbearable(field.path, len(self.reads), self._limits):
-            self._refuse(field.token, refused.message, refused.fix)
+            if refused.message not in self._told:
+                self._told.add(refused.message)
+                self._refuse(field.token, refused.message, refused.fix)
         else:
             self.reads[field.path] = Read(field.path, (line,), need)
 

@@ -233,6 +233,12 @@ def test_a_template_that_would_run_away_ends(source: str, data: dict[str, Any], 
         templating.compiled(source).fill(data)
 
 
+def test_too_many_fields_are_told_once() -> None:
+    source = "".join(f"{{{{ f{n} }}}}" for n in range(2500)) + "{{ a[1000] }}{{ b[1000] }}{{ b[1000] }}"
+    assert [message for _, message in problems(source)] == ["It reads more than 2,000 fields."]
+    assert len(problems("{{ a[1000] }}{{ b[1000] }}{{ b[1000] }}")) == 2
+
+
 def test_all_that_is_wrong_is_told_at_once() -> None:
     found = problems("{% include 'x' %}\n{{ a | safe }}\n{{ a.__class__ }}\n{% if b %}")
     assert [line for line, _ in found] == [1, 2, 3, 4]
