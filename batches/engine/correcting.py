@@ -110,7 +110,8 @@ def _is_refused(row: replacing.ReplacedRow) -> bool:
 def remembered_choices(batch: Batch) -> Choices:
     """What the batch's own upload was read with, as far as it says something about another file."""
     draft = Draft.objects.filter(batch=batch).only("choices").first()
-    made_with = Choices.from_dict(draft.choices if draft else {})
+    # A batch of the command line has no draft.
+    made_with = Choices.from_dict(draft.choices if draft else batch.report.get("choices", {}))
     return Choices(
         mapping=made_with.mapping,
         template=made_with.template,

@@ -60,6 +60,8 @@ class Check:
     waiting: tuple[dict[str, Any], ...] = ()
     """The notices of `waiting.notices`."""
     take: str = TakeRows.ALL
+    choices: Choices = NO_CHOICES
+    """What the manifest was read with."""
     estimate: estimates.Estimate | None = None
 
     @property
@@ -113,7 +115,7 @@ def check(
     try:
         plan = _plan(manifest, workspace, account, OnConflict(on_conflict))
         progress(manifest.row_count)
-        checked = Check(manifest, plan, workspace, account, waiting.notices(workspace, plan), take)
+        checked = Check(manifest, plan, workspace, account, waiting.notices(workspace, plan), take, choices)
         return replace(checked, estimate=estimates.of(account, checked.render_count))
     except BaseException:
         manifest.close()
@@ -266,11 +268,14 @@ _KEPT = ("summary", "warnings", "notices", "encoding", "format", "container", "c
 
 
 def _kept_report(checked: Check) -> dict[str, Any]:
-    """What a batch's page shows of the check later; the errors are none, or those of the rows that were left out."""
+    """What a batch's page shows of the check later, and what its corrected rows are read with; the errors are none, or
+    those of the rows that were left out."""
     report = checked.report()
     kept = {name: report[name] for name in _KEPT}
     if checked.left_out_count:
         kept |= {"left_out": checked.left_out_count, "errors": report["errors"], "left_out_places": _places(checked)}
+    if checked.choices != NO_CHOICES:
+        kept["choices"] = checked.choices.as_dict()
     return kept | kept_columns(checked.manifest.columns)
 
 

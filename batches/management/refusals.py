@@ -8,9 +8,15 @@ from typing import Any
 from django.core.management.base import OutputWrapper
 
 from batches.management.tables import printable
+from batches.manifests import Code
 
 PLACES_SHOWN = 10
 NOTHING_DONE = "Refused, nothing was stored or sent"
+#: What a page asks of a file that does not speak for itself, a command is told.
+OPTIONS = {
+    Code.NOT_UTF8: "--encoding cp1252 says so here, for files of older spreadsheet programs in Western Europe.",
+    Code.MISSING_COLUMN: "--map 'Invoice no=id' says so here, with the name of the column.",
+}
 
 
 def write_report(out: OutputWrapper, report: Mapping[str, Any]) -> None:
@@ -44,6 +50,8 @@ def _write_problem(out: OutputWrapper, kind: str, problem: Mapping[str, Any]) ->
             out.write(f"    and {problem['count'] - PLACES_SHOWN:,} more")
     if problem.get("fix"):
         out.write(f"    {printable(problem['fix'])}")
+    if problem["code"] in OPTIONS and not problem["rows"]:
+        out.write(f"    {OPTIONS[problem['code']]}")
 
 
 def numbered(rows: Sequence[int], count: int) -> str:

@@ -86,6 +86,15 @@ def test_the_failed_row_that_was_corrected_is_replaced_and_no_other(batch: Batch
     assert (again, "nothing to replace" in words) == (2, True), "it is on its way, so it is left alone"
 
 
+def test_the_mapping_of_a_batch_from_the_command_line_is_known_when_its_failed_rows_come_back(
+    batch: Batch, corrected: Path
+) -> None:
+    code, out, err = run("correct", batch.public_id, str(corrected), "--reason", "Prices corrected.")
+    assert code == 0, out + err
+    assert f"1 document of {batch.public_id} is rendered: bills 1 at most." in out
+    assert versions_of(batch) == {"0041": 2, "0042": 1, "0043": 1}
+
+
 def test_the_file_is_kept_byte_for_byte_with_its_digest(batch: Batch, corrected: Path) -> None:
     run("correct", batch.public_id, str(corrected), *MAP, "--reason", "Prices corrected.")
     draft = Draft.objects.get()

@@ -376,6 +376,8 @@ def test_a_table_is_read_as_it_is_told(invoices: Path) -> None:
     ("options", "words"),
     [
         ((), "choose the encoding that it has"),
+        ((), "--encoding cp1252 says so here"),
+        (("--encoding", "cp1252"), "--map 'Invoice no=id' says so here"),
         (("--encoding", "cp1252", "--map", "Nummer=id"), "no column 'Nummer'"),
         (("--encoding", "cp1252", "--map", "Nr"), "--map takes COLUMN=TARGET"),
         (("--template-version", "1"), "give --template as well"),

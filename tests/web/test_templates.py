@@ -151,6 +151,7 @@ def test_publishing_shows_first_what_it_leaves_stale_and_bills_nothing(manager: 
     stale = made_of(first, batch, "A-2", name="b", vat="7")
     page = words(manager.get("/templates/invoice/versions/2/publish/"))
     assert "<strong>1</strong> of 2 documents would get another text" in page
+    assert "hands the rows over again and chooses “Make new versions”" in page
     assert "The row has no vat" in page
     assert f"/documents/{stale.version.document.public_id}/" in page
     jobs = Job.objects.count()

@@ -93,7 +93,7 @@ class Command(DatabaseCommand):
         renders = wording.documents(report["renders"])
         cost = report["estimate"]["cost"]
         price = f", about {cost} {report['estimate']['currency']}".rstrip() if cost else ""
-        does = "are rendered" if is_done else "would be rendered"
+        does = ("is" if report["renders"] == 1 else "are") + " rendered" if is_done else "would be rendered"
         self.stdout.write(f"{renders} of {batch.public_id} {does}: bills {report['renders']:,} at most{price}.")
         for outcome, meaning in OUTCOMES.items():
             count = report["summary"][outcome]

@@ -25,7 +25,8 @@ class Command(VerbCommand):
     help = (
         "Make the next version of each document and have it rendered; bills 1 each, also of one that is saved: say "
         "--state failed for those that are not. The earlier versions stay. A document that is marked final is refused: "
-        "the mark is taken off on its page."
+        "the mark is taken off on its page. Without --html the content stays the same: a newer version of its template "
+        "is taken on its page, or where its rows are submitted again with --on-conflict new-version."
     )
 
     new: NewInput | None = None
