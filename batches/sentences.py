@@ -81,8 +81,10 @@ def sample_sentence(batch: Batch, progress: Progress, sample: Progress) -> str:
     if counts.saved == counts.total:
         return "The sample is rendered: look at it, then release the batch or cancel it."
     if counts.failed:
+        is_all = counts.failed == counts.total > 1
+        some = "All" if is_all else f"{counts.failed:,} of the"
         return (
-            f"{counts.failed:,} of the {wording.documents(counts.total)} failed. See why before you release the batch: "
+            f"{some} {wording.documents(counts.total)} failed. See why before you release the batch: "
             "the others may fail alike."
         )
     return f"The sample was cancelled; {counts.saved:,} of {wording.documents(counts.total)} had been rendered."

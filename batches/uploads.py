@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import Prefetch, Q, QuerySet
+from django.db.models import F, Prefetch, Q, QuerySet
 
 from batches import cursors, rights, selectors
 from batches.cursors import Page
@@ -41,8 +41,9 @@ def may_change(person: Person, draft: Draft) -> bool:
 
 
 def drafts_page(person: Person, *, is_over: bool = False, after: str = "", before: str = "") -> Page[Draft]:
-    """Newest first; those that are over on a page of their own."""
-    found = visible_drafts(person).defer(*HEAVY, *(f"account__{name}" for name in ACCOUNT_SECRETS))
+    """Newest first; those that are over on a page of their own. `is_ready`: what was checked can be started."""
+    found = visible_drafts(person).annotate(is_ready=F("report__ok"))
+    found = found.defer(*HEAVY, *(f"account__{name}" for name in ACCOUNT_SECRETS))
     found = found.exclude(state__in=LIVING) if is_over else found.filter(state__in=LIVING)
     return cursors.page(found, "created_at", after=after, before=before, limit=DRAFTS_PER_PAGE)
 

@@ -214,6 +214,17 @@ def test_a_form_that_is_none_changes_nothing(step: str, upload: Callable[..., An
     assert draft().generation == 0
 
 
+def test_the_list_tells_what_can_be_started_from_what_has_to_be_corrected(
+    upload: Callable[..., Any], operator: Client
+) -> None:
+    upload([{"id": "A", "html_content": "<p>1</p>"}])
+    page = operator.get("/drafts/").text
+    assert ("Ready to start" in page, "To be corrected" in page) == (True, False)
+    upload([{"id": "B", "html_content": ""}])
+    page = operator.get("/drafts/").text
+    assert ("Ready to start" in page, "To be corrected" in page) == (True, True)
+
+
 def test_discarding_is_told_and_the_list_is_empty_again(upload: Callable[..., Any], operator: Client) -> None:
     upload([{"id": "A", "html_content": "<p>1</p>"}], name="a.json")
     assert "a.json" in operator.get("/drafts/").text

@@ -112,6 +112,13 @@ def test_what_became_of_the_sample_is_said(batch: Batch, operator: Client, state
     assert words in operator.get(page(batch)).text
 
 
+def test_a_sample_that_failed_altogether_is_told_as_that(batch: Batch, operator: Client) -> None:
+    failed = [make_job(batch=batch, state=JobState.FAILED) for _ in range(2)]
+    make_job(batch=batch)
+    waiting(batch, *failed)
+    assert "All 2 documents failed. See why before you release the batch" in operator.get(page(batch)).text
+
+
 def test_the_live_fragment_brings_the_sample_when_it_changed(batch: Batch, sampled: Batch, operator: Client) -> None:
     live = reverse("batches:batch_live", args=[batch.public_id])
     fragment = operator.get(live).text
