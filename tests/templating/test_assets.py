@@ -86,6 +86,7 @@ def test_files_are_put_inside(source: str, wanted: str) -> None:
     [
         ('\n<img src="gone.png">', 2, "gone.png is not in the ZIP"),
         ("<style>\na{background:url(gone.png)}</style>", 2, "gone.png is not in the ZIP"),
+        ("<style>a{background:url(logo(1).png)}</style>", 1, "logo(1 is not in the ZIP"),
         ('<img src="../gone.png">', 1, "../gone.png is not"),
         ('<img src="note.txt">', 1, "no picture and no font"),
         ('<img src="file:///etc/passwd">', 1, "cannot be put inside"),
@@ -180,3 +181,11 @@ def test_any_text_can_be_read_and_without_files_stays_as_it_is(source: str) -> N
 @pytest.mark.parametrize("piece", AGAIN)
 def test_a_text_of_one_thing_again_and_again_is_read_in_bounded_steps(piece: str) -> None:
     assert inlined(piece * 20_000, Beside({})).text == piece * 20_000
+
+
+@pytest.mark.parametrize(
+    "piece", ["url(", "url( ", "url(a-", "@import url(", "@import ", "url('", 'url("', "/*", "url(()"]
+)
+def test_a_style_sheet_of_one_thing_again_and_again_is_read_in_bounded_steps(piece: str) -> None:
+    source = f"<style>{piece * 300_000}</style>"
+    assert inlined(source, Beside({})).text == source
