@@ -9,6 +9,7 @@ JSON text, since its driver takes microseconds over every placeholder (docs/deci
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date
 from decimal import Decimal
@@ -133,7 +134,7 @@ def _insert_of_json(model: type[models.Model], rows: Sequence[Mapping[str, Any]]
     defaults = [field for field in meta.concrete_fields if field not in named and not field.primary_key]
     quote = connection.ops.quote_name
     columns = [quote(field.column) for field in (*given.values(), *defaults)]
-    values = [f"v.c{index}" for index in range(len(given))]
+    values = [_out_of_json(f"v.c{index}", field) for index, field in enumerate(given.values())]
     values += [f"CAST(%s AS {_column_type(field)})" for field in defaults]
     statement = (  # only names of our own columns are put into it; every value is a parameter
         f"INSERT INTO {quote(meta.db_table)} ({', '.join(columns)}) "  # noqa: S608 - see above
@@ -147,9 +148,15 @@ def _insert_of_json(model: type[models.Model], rows: Sequence[Mapping[str, Any]]
 def _recordset(fields: tuple[Any, ...]) -> str:
     """Rows for a FROM, `v` with the columns c0, c1, …, out of the JSON text that is its one parameter. A text of any
     length is taken: what is too long for its column is the statement's own to refuse."""
-    types = ["text" if isinstance(field, models.CharField) else _column_type(field) for field in fields]
+    types = [
+        "text" if isinstance(field, models.CharField | models.BinaryField) else _column_type(field) for field in fields
+    ]
     named = ", ".join(f"c{index} {kind}" for index, kind in enumerate(types))
     return f"json_to_recordset(%s::json) AS v({named})"
+
+
+def _out_of_json(column: str, field: Any) -> str:
+    return f"decode({column}, 'base64')" if isinstance(field, models.BinaryField) else column
 
 
 def _as_json(fields: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
@@ -165,7 +172,7 @@ def _way_into_json(field: Any) -> Callable[[Any], Any]:
         return lambda value: json.loads(json.dumps(value, cls=field.encoder))
     way = _way_in(field)
     if isinstance(field, models.BinaryField):
-        return lambda value: None if value is None else "\\x" + bytes(value).hex()
+        return lambda value: None if value is None else b64encode(bytes(value)).decode()
 
     def plain(value: Any) -> Any:
         given = way(value)
@@ -210,7 +217,7 @@ def _update_chunk(model: type[models.Model], rows: Sequence[Mapping[str, Any]], 
         # PostgreSQL reads a column of VALUES as text where no row shows its type; SQLite has no types to get wrong.
         if connection.vendor != "postgresql":
             return f"v.{aliases[name]}"
-        return f"CAST(v.{aliases[name]} AS {_column_type(fields[name])})"
+        return f"CAST({_out_of_json(f'v.{aliases[name]}', fields[name])} AS {_column_type(fields[name])})"
 
     set_names = [name for name in columns if name != "pk" and not name.startswith("guard:")]
     assignments = [f"{quote(fields[name].column)} = {given(name)}" for name in set_names]
