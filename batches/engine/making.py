@@ -8,12 +8,13 @@ but for one that was not sent and that nobody needs any more: it ends.
 from __future__ import annotations
 
 import io
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Exists, F, Max, OuterRef
+from django.db.models import Exists, F, Max, OuterRef, Q
 
 from batches import manifests, queue
 from batches.conf import ENGINE
@@ -251,14 +252,29 @@ def _move(wanted: Sequence[Wanted], made: Mapping[int, Made]) -> None:
         is_taken = each.document.source_sha256 == each.sha256
         source = {"source_sha256": "", "source_seen_at": None} if is_taken else {}
         Document.objects.filter(pk=each.document.pk).update(current_version=made[each.document.pk].version_id, **source)
+    along = _taken_along(wanted)
+    moving = [(pk, each) for each in wanted for pk in (*(item.pk for item in each.items), *along[each.version.pk])]
     rows = [
-        {"pk": item.pk, "version": made[each.document.pk].version_id, "dismissed_at": None, "dismissed_note": None}
-        for each in wanted
-        for item in each.items
+        {"pk": pk, "version": made[each.document.pk].version_id, "dismissed_at": None, "dismissed_note": None}
+        for pk, each in moving
     ]
     bulk.guarded_update(BatchItem, rows)
-    given = [{"pk": item.pk, "original_row": each.row} for each in wanted if each.row for item in each.items]
-    bulk.guarded_update(BatchItem, given)
+    bulk.guarded_update(BatchItem, [{"pk": pk, "original_row": each.row} for pk, each in moving if each.row])
+    shared = [made[each.document.pk].version_id for each in wanted if along[each.version.pk]]
+    turns.choose_leads(Job.objects.filter(version__in=shared))
+
+
+def _taken_along(wanted: Sequence[Wanted]) -> defaultdict[int, list[int]]:
+    """Items by the version they name, of the sample of a batch, or of the batch that waits for a sample: what is made
+    anew in one of the two is made for the other as well, which would else keep the failed one for good."""
+    batches = {item.batch for each in wanted for item in each.items}
+    family = Q(batch__sample_of__in=batches) | Q(batch__in=[batch.sample_of_id for batch in batches])
+    chosen = [item.pk for each in wanted for item in each.items]
+    rows = BatchItem.objects.filter(family, version__in=[each.version.pk for each in wanted], cancelled_at=None)
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for version_id, pk in rows.exclude(pk__in=chosen).order_by("pk").values_list("version", "pk"):
+        found[version_id].append(pk)
+    return found
 
 
 def _settle_old(wanted: Sequence[Wanted], made: Mapping[int, Made], *, by: By, reason: str, now: datetime) -> None:

@@ -9,8 +9,9 @@ import pytest
 from django.db import transaction
 
 from batches import selectors
-from batches.engine import running, samples
+from batches.engine import running, samples, versions
 from batches.engine.audit import By
+from batches.engine.orders import NewInput, Order
 from batches.models import AuditEntry, Batch, BatchItem, Job, Submission
 from tests.engine.simulated import Fail, Word
 from tests.scenarios.world import World
@@ -96,6 +97,30 @@ def test_resume_on_any_face_releases_it_too(world: World) -> None:
     batch.refresh_from_db()
     assert (batch.paused_at, batch.waits_for_release) == (None, False)
     assert AuditEntry.objects.filter(action="release_batch").exists()
+
+
+@pytest.mark.parametrize("where", ["sample", "batch"])
+def test_what_is_made_anew_of_a_sample_is_made_anew_of_its_batch(world: World, where: str) -> None:
+    """Else the other one keeps the version that failed, and no later correction finds it."""
+    world.provider.script("INV-07", status=[Fail("font_missing", "A font is missing.")])
+    batch, sample = sampled(world)
+    world.run_for(60)
+    assert [selectors.progress(each).counts.failed for each in (batch, sample)] == [1, 1]
+    item = (sample if where == "sample" else batch).items.get(document__business_id="INV-07")
+    order = Order(
+        by=BY, reason="Another font.", is_confirmed=True, inputs={item.pk: NewInput("html", "<h1>INV-07 anew</h1>")}
+    )
+    result = versions.regenerate([item.pk], order=order, now=world.clock.now(), store=world.store)[item.pk]
+    assert result.is_done, result.words
+    world.run_for(60)
+    assert selectors.progress(sample).state == "complete", "the sample's turn takes it, whichever page it was made on"
+    assert release(world, batch)
+    world.run_to_the_end()
+    progress = selectors.progress(batch)
+    assert (progress.state, progress.counts.saved) == ("complete", len(NAMES))
+    items = BatchItem.objects.filter(document__business_id="INV-07")
+    assert list(items.values_list("version__number", flat=True)) == [2, 2]
+    assert len(world.provider.arrivals) == len(NAMES) + 1
 
 
 def test_cancelling_it_gives_up_both(world: World) -> None:
