@@ -20,8 +20,12 @@ ONCE := tests/providers tests/sandbox tests/manifests tests/storage tests/simula
 # those about locks, rows written together, many batches and repair are told on both.
 RULES := tests/test_loadtest.py $(patsubst %,tests/scenarios/test_%.py,account_health account_trouble cases_of_others \
 	collecting doubt_beside_a_failure fetching_early late_beside_another late_watch learned_deadline learned_polling one_fault_stays_one \
-	poison_documents polling_ends refusals slots_of_reads store_troubles woken_by_webhooks)
-TOGETHER_ON_POSTGRES := -n 2 $(TOGETHER) $(addprefix --ignore=,$(ONCE) $(RULES))
+	poison_documents polling_ends refusals samples slots_of_reads spend_cap store_troubles submissions_fail woken_by_webhooks)
+# And pages whose rows others ask for as well, and rules that ask no database at all.
+PURE := $(patsubst %,tests/web/test_%.py,cases_of_intake document_verbs health middleware previews refilling rights_walk) \
+	$(patsubst %,tests/engine/test_%.py,breadth breaker collecting_over_http collection expectations holdings keeping outage \
+	polling polls retries retry_waits sentinels steps threads virtual_time)
+TOGETHER_ON_POSTGRES := -n 2 $(TOGETHER) $(addprefix --ignore=,$(ONCE) $(RULES) $(PURE))
 # Races and deaths are told on both databases; what happens between a stack and its provider or server, on one.
 TOGETHER_ON_SQLITE := -n 3 $(TOGETHER) $(addprefix --ignore=tests/scenarios/,test_few_connections.py test_webhooks_end_to_end.py)
 
