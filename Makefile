@@ -27,7 +27,10 @@ PURE := $(patsubst %,tests/web/test_%.py,cases_of_intake document_verbs health m
 	polling polls retries retry_waits sentinels steps threads virtual_time)
 TOGETHER_ON_POSTGRES := -n 2 $(TOGETHER) $(addprefix --ignore=,$(ONCE) $(RULES) $(PURE))
 # Races and deaths are told on both databases; what happens between a stack and its provider or server, on one.
-TOGETHER_ON_SQLITE := -n 3 $(TOGETHER) $(addprefix --ignore=tests/scenarios/,test_few_connections.py test_webhooks_end_to_end.py)
+# The pages are told through Django's client on PostgreSQL, and in the browser on SQLite.
+PAGES := $(filter-out $(ONCE) $(PURE),$(wildcard tests/web/test_*.py))
+TOGETHER_ON_SQLITE := -n 3 $(TOGETHER) $(addprefix --ignore=tests/scenarios/,test_few_connections.py test_webhooks_end_to_end.py) \
+	$(addprefix --ignore=,$(PAGES))
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo up test test-sqlite test-postgres simulate chaos chromium lint types check lock clean \
