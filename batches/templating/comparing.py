@@ -11,7 +11,7 @@ from batches.templating import filters, formats
 from batches.templating.problems import Fault, shown
 
 #: The words of Liquid for what is not there.
-NOTHING, EMPTY, BLANK = None, object(), object()
+ABSENT = NOTHING, EMPTY, BLANK = None, object(), object()
 
 
 def equal(left: object, right: object) -> bool:

@@ -237,13 +237,21 @@ class Loop(LoopExpression):
 
     __slots__ = ("place",)
 
-    def __init__(self, given: LoopExpression, place: Place, **parts: Expression | None) -> None:
+    def __init__(
+        self,
+        given: LoopExpression,
+        place: Place,
+        iterable: Expression,
+        *,
+        limit: Expression | None,
+        offset: Expression | None,
+    ) -> None:
         super().__init__(
             given.token,
             given.identifier,
-            parts["iterable"] or given.iterable,
-            limit=parts["limit"],
-            offset=parts["offset"],
+            iterable,
+            limit=limit,
+            offset=offset,
             reversed_=given.reversed,
             cols=None,
         )
@@ -327,7 +335,8 @@ class StylePrint(Print):
 
 
 class Condition(_Placed):
-    """`operator` compares two values; `all` and `any` ask whether they are there."""
+    """`operator` compares two values, or is `and` or `or` of two conditions; with no value on its right it asks whether
+    the one on its left is there."""
 
     __slots__ = ("left", "operator", "right")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from liquid.ast import BlockNode, IllegalNode, Node
@@ -32,6 +32,7 @@ from batches.templating.limits import Limits
 from batches.templating.places import Places
 from batches.templating.problems import Fault, MissingValue, Problem, shown
 from batches.templating.reads import Need, Read
+from batches.templating.scopes import Scope, found_by, joined
 
 _COMPARISONS: dict[type, str] = {
     logical.EqExpression: "==",
@@ -55,21 +56,6 @@ _ARITHMETIC = ("plus", "minus", "times", "divided_by", "round")
 _CLOCKS = frozenset({"now", "today"})
 
 
-@dataclass(frozen=True)
-class _Scope:
-    """What is known where a node stands. `names` are the template's own, each with the path that it stands for, ""
-    for none; `maybe` those that only some branches gave; `sure` the paths that a condition around found there."""
-
-    names: dict[str, str]
-    maybe: frozenset[str] = frozenset()
-    sure: frozenset[str] = frozenset()
-    is_conditional: bool = False
-    loops: int = 0
-
-    def knowing(self, paths: Iterable[str]) -> _Scope:
-        return replace(self, names=dict(self.names), sure=self.sure | frozenset(paths), is_conditional=True)
-
-
 class Walk:
     """Goes over the nodes of one template. `problems` and `reads` are what it found."""
 
@@ -81,7 +67,7 @@ class Walk:
         self._places = places
         self._limits = limits
         self._styles = styles
-        self._visits: dict[type, Callable[[Any, _Scope], tuple[Node, _Scope]]] = {
+        self._visits: dict[type, Callable[[Any, Scope], tuple[Node, Scope]]] = {
             OutputNode: self._output,
             AssignNode: self._assign,
             IfNode: self._choice,
@@ -94,7 +80,7 @@ class Walk:
 
     def nodes(self, given: Sequence[Node]) -> list[Node]:
         """The nodes of a template, ready to run."""
-        made, _ = self._sequence(given, _Scope({}))
+        made, _ = self._sequence(given, Scope({}))
         for path in [path for path in self.reads if path.endswith((".size", ".first", ".last"))]:
             whole = path.rpartition(".")[0]
             if whole in self.reads and any(each.startswith(f"{whole}[]") for each in self.reads):
@@ -103,7 +89,7 @@ class Walk:
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
-    def _sequence(self, given: Sequence[Node], scope: _Scope) -> tuple[list[Node], _Scope]:
+    def _sequence(self, given: Sequence[Node], scope: Scope) -> tuple[list[Node], Scope]:
         made: list[Node] = []
         for node in given:
             if isinstance(node, ContentNode):
@@ -115,11 +101,11 @@ class Walk:
                 self._refuse(node.token, f"There is no {type(node).__name__}.", "Write it in another way.")
         return made, scope
 
-    def _block(self, given: BlockNode, scope: _Scope) -> tuple[running.Block, _Scope]:
+    def _block(self, given: BlockNode, scope: Scope) -> tuple[running.Block, Scope]:
         nodes, after = self._sequence(given.nodes, scope)
         return running.Block(given.token, nodes), after
 
-    def _output(self, node: OutputNode, scope: _Scope) -> tuple[Node, _Scope]:
+    def _output(self, node: OutputNode, scope: Scope) -> tuple[Node, Scope]:
         expression = self._value(node.expression, scope)
         at = node.token.start_index
         before = bisect(self._styles, at, key=lambda bounds: bounds[0])
@@ -127,36 +113,36 @@ class Walk:
         print_node = running.StylePrint if is_style else running.Print
         return print_node(node.token, self._place(node.expression.token), expression), scope
 
-    def _assign(self, node: AssignNode, scope: _Scope) -> tuple[Node, _Scope]:
+    def _assign(self, node: AssignNode, scope: Scope) -> tuple[Node, Scope]:
         name = str(node.name)
         self._check_name(name, node.token)
         node.expression = self._value(node.expression, scope)
         left = node.expression
-        path = left.path if isinstance(left, running.Field) and not self._is_own(left, scope) else ""
+        path = left.path if isinstance(left, running.Field) and not scope.is_own(left.root) else ""
         return node, replace(scope, names=scope.names | {name: path}, maybe=scope.maybe - {name})
 
-    def _choice(self, node: IfNode | UnlessNode, scope: _Scope) -> tuple[Node, _Scope]:
+    def _choice(self, node: IfNode | UnlessNode, scope: Scope) -> tuple[Node, Scope]:
         """`if` and `unless` with their branches. Each branch knows what its condition found to be there."""
         is_unless = isinstance(node, UnlessNode)
         node.condition = condition = self._condition(node.condition, scope)
-        found = _found(condition)
+        found = found_by(condition)
         node.consequence, after = self._block(node.consequence, scope.knowing(() if is_unless else found))
         ends = [after]
         for alternative in node.alternatives:
             alternative.expression = self._condition(alternative.expression, scope)
-            inner = scope.knowing(_found(alternative.expression))
+            inner = scope.knowing(found_by(alternative.expression))
             alternative.block, after = self._block(alternative.block, inner)
             ends.append(after)
         if node.default:
             is_only = is_unless and not node.alternatives
             node.default, after = self._block(node.default, scope.knowing(found if is_only else ()))
             ends.append(after)
-        return node, _joined(scope, ends, is_whole=node.default is not None)
+        return node, joined(scope, ends, is_whole=node.default is not None)
 
-    def _case(self, node: CaseNode, scope: _Scope) -> tuple[Node, _Scope]:
+    def _case(self, node: CaseNode, scope: Scope) -> tuple[Node, Scope]:
         left = self._value(node.expression, scope)
         node.expression = left
-        ends: list[_Scope] = []
+        ends: list[Scope] = []
         is_whole = False
         blocks: list[MultiExpressionBlockNode | BlockNode] = []
         for block in node.blocks:
@@ -165,25 +151,23 @@ class Walk:
                 self._give_sample(left, _written(values[0]))
                 any_of = running.AnyOf(block.token, self._place(block.token), left, values)
                 inner, after = self._block(block.block, scope.knowing(()))
-                blocks.append(MultiExpressionBlockNode(block.token, inner, any_of))  # type: ignore[arg-type] # as it is asked
+                # The library names a class of its own there, and asks no more of it than AnyOf answers.
+                blocks.append(MultiExpressionBlockNode(block.token, inner, any_of))  # type: ignore[arg-type]
             else:
                 is_whole = True
                 inner, after = self._block(block, scope.knowing(()))
                 blocks.append(inner)
             ends.append(after)
         node.blocks = blocks
-        return node, _joined(scope, ends or [scope], is_whole=is_whole)
+        return node, joined(scope, ends or [scope], is_whole=is_whole)
 
-    def _for(self, node: ForNode, scope: _Scope) -> tuple[Node, _Scope]:
+    def _for(self, node: ForNode, scope: Scope) -> tuple[Node, Scope]:
         given = node.expression
         assert isinstance(given, LoopExpression), "the library's own node"
         self._check_name(given.identifier, given.token)
         iterable = self._value(given.iterable, scope)
-        limits = {
-            name: self._value(part, scope) if part is not None else None
-            for name, part in (("limit", given.limit), ("offset", given.offset))
-        }
-        node.expression = running.Loop(given, self._place(given.token), iterable=iterable, **limits)
+        limit, offset = (None if part is None else self._value(part, scope) for part in (given.limit, given.offset))
+        node.expression = running.Loop(given, self._place(given.token), iterable, limit=limit, offset=offset)
         path = iterable.path if isinstance(iterable, running.Field) else ""
         inner = replace(
             scope,
@@ -197,17 +181,17 @@ class Walk:
         given_names = (after.names.keys() - scope.names.keys()) | after.maybe
         return node, replace(scope, maybe=scope.maybe | frozenset(given_names - own))
 
-    def _leave(self, node: BreakNode | ContinueNode, scope: _Scope) -> tuple[Node, _Scope]:
+    def _leave(self, node: BreakNode | ContinueNode, scope: Scope) -> tuple[Node, Scope]:
         if not scope.loops:
             self._refuse(node.token, "This stands in no loop.", "Write it between for and endfor.")
         return node, scope
 
     # --- expressions --------------------------------------------------------------------------------------------------
 
-    def _value(self, given: Expression, scope: _Scope, missing: Any = MissingValue) -> Expression:
+    def _value(self, given: Expression, scope: Scope, missing: Any = MissingValue) -> Expression:
         place = self._place(given.token)
         if isinstance(given, FilteredExpression):
-            has_default = bool(given.filters) and given.filters[0].name == "default"  # type: ignore[index] # not empty
+            has_default = bool(given.filters and given.filters[0].name == "default")
             left = self._value(given.left, scope, None if has_default else missing)
             if not given.filters:
                 return left
@@ -229,7 +213,7 @@ class Walk:
         self._refuse(given.token, "This is no value.", "Name a field, or write text in quotes.")
         return running.Constant(given.token, place, "")
 
-    def _filter(self, given: Any, what: str, scope: _Scope) -> running.Applied | None:
+    def _filter(self, given: Any, what: str, scope: Scope) -> running.Applied | None:
         known = filters.FILTERS.get(given.name)
         if known is None:
             words = f"There is no filter {str(given.name)[:40]}."
@@ -264,18 +248,18 @@ class Walk:
             except Fault as fault:
                 self.problems.append(Problem(*argument.place, fault.message, fault.fix))
 
-    def _condition(self, given: Expression, scope: _Scope) -> Expression:
+    def _condition(self, given: Expression, scope: Scope) -> Expression:
         if isinstance(given, BooleanExpression):
             inner = self._condition(given.expression, scope)
             return inner if isinstance(inner, running.Condition) else self._asked(inner)
         operator = _COMPARISONS.get(type(given))
         if operator is None:
             return self._asked(self._value(given, scope, None))
-        left, right = given.left, given.right  # type: ignore[attr-defined] # each of these classes has both
+        left, right = given.left, given.right  # type: ignore[attr-defined] # all of `_COMPARISONS` have both
         place = self._place(given.token)
         if operator in ("and", "or"):
             first = self._condition(left, scope)
-            known = scope.knowing(_found(first)) if operator == "and" else scope
+            known = scope.knowing(found_by(first)) if operator == "and" else scope
             return running.Condition(given.token, place, operator, first, self._condition(right, known))
         asks = operator in ("==", "!=") and bool({type(left), type(right)} & set(_ABSENT))
         missing = None if asks else MissingValue
@@ -289,7 +273,7 @@ class Walk:
 
     # --- fields -------------------------------------------------------------------------------------------------------
 
-    def _field(self, given: Path, scope: _Scope, missing: Any) -> Expression:
+    def _field(self, given: Path, scope: Scope, missing: Any) -> Expression:
         place = self._place(given.token)
         root, *rest = given.path
         if not isinstance(root, str):
@@ -297,8 +281,7 @@ class Walk:
             return running.Constant(given.token, place, "")
         keys: list[object] = []
         is_known = True
-        path = scope.names.get(root, root) if root in scope.names else _quoted(root, is_first=True)
-        is_own = root in scope.names and not path
+        path = scope.names[root] if root in scope.names else _quoted(root, is_first=True)
         self._check_name(root, given.token)
         for segment in rest:
             if isinstance(segment, Path):
@@ -310,7 +293,7 @@ class Walk:
             keys.append(segment)
             if is_known and path:
                 path += f"[{segment}]" if isinstance(segment, int) else _quoted(segment)
-        if is_own:
+        if scope.is_own(root):
             shown_path = ".".join(str(each) for each in given.path if not isinstance(each, Path))
             field = running.Field(given.token, place, root, tuple(keys), shown_path)
         else:
@@ -321,7 +304,7 @@ class Walk:
         field.missing = missing
         return field
 
-    def _note(self, field: running.Field, scope: _Scope, *, is_optional: bool) -> None:
+    def _note(self, field: running.Field, scope: Scope, *, is_optional: bool) -> None:
         is_found = any(field.path == sure or field.path.startswith((f"{sure}.", f"{sure}[")) for sure in scope.sure)
         if is_optional or is_found:
             need = Need.NEVER
@@ -344,9 +327,6 @@ class Walk:
         known = self.reads.get(value.path) if isinstance(value, running.Field) else None
         if known is not None and sample and not known.sample:
             self.reads[known.path] = replace(known, sample=sample)
-
-    def _is_own(self, field: running.Field, scope: _Scope) -> bool:
-        return field.root in scope.names and not scope.names[field.root]
 
     def _check_name(self, name: str, token: Token) -> None:
         if name.startswith("__") or "\0" in name:
@@ -392,45 +372,3 @@ def _quoted(name: str, *, is_first: bool = False) -> str:
     if name and not set(name) & set(".[]\"'"):
         return name if is_first else f".{name}"
     return name if is_first else f"[{shown(name)}]"
-
-
-def _found(condition: Expression) -> frozenset[str]:
-    """The paths that are surely there where the condition holds."""
-    if not isinstance(condition, running.Condition):
-        return frozenset()
-    left, right = condition.left, condition.right
-    if right is None:
-        if isinstance(left, running.Condition):
-            return _found(left)
-        return frozenset({left.path}) if isinstance(left, running.Field) else frozenset()
-    if condition.operator == "and":
-        return _found(left) | _found(right)
-    if condition.operator == "or":
-        return _found(left) & _found(right)
-    if condition.operator == "!=":
-        pairs = ((left, right), (right, left))
-        absent = tuple(_ABSENT.values())
-        return frozenset(
-            one.path
-            for one, other in pairs
-            if isinstance(one, running.Field) and isinstance(other, running.Constant) and _is_in(other.value, absent)
-        )
-    return frozenset()
-
-
-def _is_in(value: object, marks: Iterable[object]) -> bool:
-    return any(value is mark for mark in marks)
-
-
-def _joined(scope: _Scope, ends: Sequence[_Scope], *, is_whole: bool) -> _Scope:
-    """What is known behind branches: the names that each of them gave, if one of them is always taken."""
-    given = [end.names.keys() - scope.names.keys() for end in ends]
-    in_all = set.intersection(*map(set, given)) if is_whole else set()
-    in_some = set().union(*given, *(end.maybe for end in ends)) - in_all
-    names = scope.names | {name: _only(end.names[name] for end in ends) for name in in_all}
-    return replace(scope, names=names, maybe=scope.maybe | frozenset(in_some))
-
-
-def _only(paths: Iterable[str]) -> str:
-    found = set(paths)
-    return found.pop() if len(found) == 1 else ""
