@@ -39,6 +39,7 @@ _CSS_IMPORT = re.compile(
 _CHARSET = re.compile(r"""\s*@charset\s+["'][^"']*["']\s*;""", re.IGNORECASE)
 _CANDIDATE = re.compile(r"\s*([^\s,]+)(\s+[0-9.]+[wx])?\s*(?:,|$)")
 _END_RAW = re.compile(r"\{%-?\s*endraw")
+_LIQUID = re.compile(f"{markup.VALUE}+|{markup.TAG}+")
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -150,16 +151,8 @@ class _Inlining:
         """Liquid comes back into what was read without it: it stands there in the same order and length."""
         if new == self._text[start:end]:
             return
-        liquid = iter(re.findall(f"{markup.VALUE}+|{markup.TAG}+", self._text[start:end]))
-        offset = start
-        pieces: dict[int, str] = {}
-        for index, run in enumerate(liquid):
-            offset = self._text.index(run, offset)
-            pieces[index] = self._source[offset : offset + len(run)]
-            offset += len(run)
-        counter = iter(range(len(pieces)))
-        restored = re.sub(f"{markup.VALUE}+|{markup.TAG}+", lambda _: pieces[next(counter)], new)
-        self._edits.append((start, end, restored))
+        pieces = (self._source[slice(*run.span())] for run in _LIQUID.finditer(self._text, start, end))
+        self._edits.append((start, end, _LIQUID.sub(lambda _: next(pieces), new)))
 
     def _style_sheet(self, element: Element, href: Attribute) -> None:
         path = self._local(href.value, self._at(href.start), "")
