@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any, Literal
 
-PDF_TYPE = "application/pdf"
 JSON_TYPE = "application/json; charset=utf-8"
 
 

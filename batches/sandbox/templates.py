@@ -46,9 +46,9 @@ def _has_value(data: Any, path: str) -> bool:
     return data is not None
 
 
-def _leaves(data: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(data: Any) -> Iterator[tuple[str, Any]]:
     """Values with their paths, in the order of the data."""
-    waiting: list[tuple[str, Any]] = [(above, data)]
+    waiting: list[tuple[str, Any]] = [("", data)]
     while waiting:
         path, value = waiting.pop()
         if isinstance(value, dict):
