@@ -87,18 +87,11 @@ class RowChecker:
     ) -> ManifestRow | None:
         """Note all problems of a row; returns it when it may be stored."""
         report = RowReport(self._findings, position, span, self._has_characters)
-        if not isinstance(columns, dict):
-            report.error(Code.WRONG_TYPE, None, "The row is not an object.", _FIX_ROW)
+        cells = self._sound(columns, report)
+        if cells is None:
             return None
-        if len(columns) > keys.MOST_KEYS:
-            message = f"The row has {len(columns):,} keys; {keys.MOST_KEYS} are allowed."
-            report.error(Code.WRONG_TYPE, None, message, _FIX_ROW)
-            return None
-        if not self._is_table and not self._is_sound(columns, report):
-            return None
-        columns = self._restore(columns)
-        value = self._nest(columns)
-        if self._is_left(columns, value, report):
+        value = self._nest(cells)
+        if self._is_left(cells, value, report):
             return None
         asked, keeps_document, keeps_options = self._asked(value)
         business_id = self._business_id(value, report)
@@ -106,23 +99,8 @@ class RowChecker:
             message = f"The key {shown(key, 40)} stands twice in the row."
             report.error(Code.DUPLICATE_KEY, keys.column(key), message, "Keep one of them.")
         is_storable = self._is_storable(value, report)
-        given = keys.checked_names(
-            asked,
-            report.error,
-            report.warning,
-            has_default_template=bool(self._choices.template) and not keeps_document,
-            needs_source=not keeps_document,
-        )
-        document: RowDocument | None = _KEPT
-        if not keeps_document:
-            is_fillable = is_storable or keys.TEMPLATE not in given
-            document = self._documents.of_row(asked, given, report) if is_fillable else None
-        kept_options, wrong = options.checked(asked.get("options"))
-        for column, message, fix in wrong:
-            report.error(Code.BAD_OPTION, column, message, fix)
-        for name in options.HTML & kept_options.keys():
-            found = references.of_document(kept_options[name].encode("utf-8", "replace"))
-            self._documents.judge_references(f"options.{name}", found, report)
+        document = self._document(asked, report, is_storable=is_storable, keeps_document=keeps_document)
+        kept_options = self._options(asked.get("options"), report)
         filename = self._filename(value.get("filename"), report)
         meta = self._meta(asked.get("meta"), report)
         if report.failed or document is None or business_id is None:
@@ -176,15 +154,48 @@ class RowChecker:
         report.error(Code.UNRESOLVED_PLACEHOLDER, keys.column(lost), message, _FIX_LOST)
         return True
 
-    def _is_sound(self, columns: dict[str, JsonValue], report: RowReport) -> bool:
-        """Whether this is a row at all, of rows that were made of a table elsewhere."""
-        self._watch.see(columns)
-        if not damage.repeats_header(columns):
-            return True
-        message = "The row repeats the header: its values are the names of their columns."
-        fix = "Remove it; two exports were probably put behind each other."
-        report.error(Code.SPREADSHEET_DAMAGE, None, message, fix)
-        return False
+    def _sound(self, columns: JsonValue, report: RowReport) -> dict[str, JsonValue] | None:
+        """The columns of a row, freed of our guards; None after noting why this is none."""
+        if not isinstance(columns, dict):
+            report.error(Code.WRONG_TYPE, None, "The row is not an object.", _FIX_ROW)
+            return None
+        if len(columns) > keys.MOST_KEYS:
+            message = f"The row has {len(columns):,} keys; {keys.MOST_KEYS} are allowed."
+            report.error(Code.WRONG_TYPE, None, message, _FIX_ROW)
+            return None
+        if not self._is_table:  # told of the rows of a table by whoever cut it into them
+            self._watch.see(columns)
+            if damage.repeats_header(columns):
+                message = "The row repeats the header: its values are the names of their columns."
+                fix = "Remove it; two exports were probably put behind each other."
+                report.error(Code.SPREADSHEET_DAMAGE, None, message, fix)
+                return None
+        return self._restore(columns)
+
+    def _document(
+        self, asked: dict[str, JsonValue], report: RowReport, *, is_storable: bool, keeps_document: bool
+    ) -> RowDocument | None:
+        """The row's document; None after noting why it has none. Nothing is filled from what could not be stored."""
+        given = keys.checked_names(
+            asked,
+            report.error,
+            report.warning,
+            has_default_template=bool(self._choices.template) and not keeps_document,
+            needs_source=not keeps_document,
+        )
+        if keeps_document:
+            return _KEPT
+        is_fillable = is_storable or keys.TEMPLATE not in given
+        return self._documents.of_row(asked, given, report) if is_fillable else None
+
+    def _options(self, value: JsonValue, report: RowReport) -> dict[str, Any]:
+        kept, wrong = options.checked(value)
+        for column, message, fix in wrong:
+            report.error(Code.BAD_OPTION, column, message, fix)
+        for name in options.HTML & kept.keys():
+            found = references.of_document(kept[name].encode("utf-8", "replace"))
+            self._documents.judge_references(f"options.{name}", found, report)
+        return kept
 
     def finish(self, rows: Sequence[ManifestRow], row_count: int) -> tuple[str, ...]:
         """Note what only shows once all rows were checked; returns the names of their columns.
