@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from batches.manifests import jsonrows, keys
+from batches.manifests import jsonrows, keys, options
 from batches.manifests.jsonrows import JsonValue, Number
 from batches.manifests.problems import Code, ManifestRefused, Unfit, listed, shown
 
@@ -38,19 +38,9 @@ PLAIN_TARGETS = (
 )
 OBJECT_TARGETS = ("options", "meta", "data")
 _SPELLINGS = {name.replace("_", ""): name for name in (*PLAIN_TARGETS, *OBJECT_TARGETS)}
-#: Taken for a reserved name where no column has that name itself; the first of these wins. Shown, never silent.
-_SYNONYMS = {
-    "id": (
-        "customid",
-        "externalid",
-        "referenceid",
-        "identifier",
-        "documentid",
-        "invoicenumber",
-        "number",
-    ),
-    "html": ("path", "file", "htmlfile"),
-}
+#: Taken for a reserved name where no column has that name itself; the first of these wins. Shown, never silent. Of the
+#: document fewer than `keys.py` would suggest to a person.
+_SYNONYMS = {"id": keys.ID_SYNONYMS, "html": ("path", "file", "htmlfile")}
 _PREFIXES = {"data": "data", "meta": "meta", "option": "option", "options": "option"}
 _LONGEST_NAME = 200
 _DEEPEST = 12
@@ -59,8 +49,6 @@ _STEP = re.compile(r"([^.\[\]]+)((?:\[\d{1,4}\])*)(?:\.|\Z)")
 _INDEX = re.compile(r"\[(\d+)\]")
 _WHOLE = re.compile(r"[1-9]\d{0,8}|0", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,18})?", re.ASCII)
-_NUMERIC_OPTIONS = frozenset({"scale", "timeout"})
-_SWITCHES = frozenset({"landscape", "printBackground", "preferCSSPageSize"})
 _JSON_DEPTH = 32
 _INVISIBLE = "\ufeff\u200b\u200c\u200d\u200e\u200f\u2060\u00ad"
 
@@ -331,9 +319,9 @@ def _value(path: Path, cell: str) -> JsonValue:
 
 
 def _option(name: str | int, text: str) -> JsonValue:
-    if name in _SWITCHES and text.lower() in {"true", "false"}:
+    if name in options.SWITCHES and text.lower() in {"true", "false"}:
         return text.lower() == "true"
-    if name in _NUMERIC_OPTIONS and _NUMBER.fullmatch(text):
+    if name in options.NUMBERS and _NUMBER.fullmatch(text):
         return Number(text)
     found = _json(text) if name == "margin" else None
     return text if found is None else found

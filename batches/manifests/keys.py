@@ -47,9 +47,9 @@ _SOURCE_SYNONYMS = {
     "link": "url",
     "href": "url",
 }
-_ID_SYNONYMS = frozenset(
-    {"id", "customid", "externalid", "referenceid", "identifier", "documentid", "invoicenumber", "number"}
-)
+ID_SYNONYMS = ("customid", "externalid", "referenceid", "identifier", "documentid", "invoicenumber", "number")
+"""What people call the id, the likeliest first."""
+_ID_SPELLINGS = frozenset({"id", *ID_SYNONYMS})
 _TEMPLATE_SPELLINGS = {
     "template": "template",
     "templateid": "template",
@@ -105,7 +105,7 @@ def checked_names(
 
 def probable_id(row: dict[str, JsonValue]) -> str | None:
     """The key that was probably meant as "id"."""
-    return next((key for key in row if key != "id" and _plain_spelling(key) in _ID_SYNONYMS), None)
+    return next((key for key in row if key != "id" and _plain_spelling(key) in _ID_SPELLINGS), None)
 
 
 def column(key: str) -> str:

@@ -126,12 +126,13 @@ def names() -> Iterator[str]:
 
 #: Options that are HTML of their own, printed on each page.
 HTML = frozenset({"headerTemplate", "footerTemplate"})
+#: Options that are true or false, and those that are a number: a cell of a table has only text for them.
+SWITCHES = ("landscape", "printBackground", "preferCSSPageSize")
+NUMBERS = frozenset({"scale", "timeout"})
 _SEE_README = "Correct the value; the README of manifests lists all options."
 _CHECKS: dict[str, Callable[[JsonValue], Checked]] = {
     "format": _format,
-    "landscape": _boolean,
-    "printBackground": _boolean,
-    "preferCSSPageSize": _boolean,
+    **dict.fromkeys(SWITCHES, _boolean),
     "scale": _between(0.1, 2, whole=False),
     "waitUntil": _wait,
     "timeout": _between(1, 60_000, whole=True, unit=" (milliseconds)"),
