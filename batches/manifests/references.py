@@ -22,6 +22,8 @@ _LONGEST = 2_048
 #: Pages that stand in a frame's attribute, within one another.
 _FRAMES_DEEP = 3
 
+# Bytes, and no more of a tag than tells what it loads: each of 100,000 documents goes through this. A template is read
+# by `templating/markup.py`, which needs the place of every attribute, and has to know Liquid's braces.
 #: Where a tag may begin that loads something: two letters of its name, since most tags are let go after the first.
 _MARK = re.compile(rb"<[!iIlLsSfFeEoOvVaAuUbBmM][-mMfFnNiIcCoOtTrReEbBuUsSaA]")
 _TAG = re.compile(rb"<([a-zA-Z]++)(?=[\s/>])(?:[^>\"']++|\"[^\"]*+\"|'[^']*+')*+")

@@ -18,7 +18,9 @@ _END_RAW = re.compile(r"\{%-?\s*endraw\s*-?%\}")
 _IN_COMMENT = re.compile(r"\{%-?\s*(end)?comment\s*-?%\}")
 _OPEN = re.compile(rf"<(!--|[A-Za-z{VALUE}{TAG}][^\s/>]*)")
 _COMMENT_END = re.compile(r"--!?>")
-#: As browsers read them: a stray quote belongs to a name, and one inside of an unquoted value to that.
+#: As browsers read them: a stray quote belongs to a name, and one inside of an unquoted value to that. What a document
+#: loads is found by `manifests/references.py` in a way of its own: it rewrites nothing, and takes stray quotes for
+#: gaps, so that a tag that is written badly hides nothing.
 _ATTRIBUTE = re.compile(r"""[\s/]*([^\s>/][^\s>/=]*)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"'][^\s>]*)))?""")
 #: Elements whose content is text up to their end tag. Entities mean nothing in `LITERAL_TEXT`: what is escaped there
 #: is printed, or run, with its escapes.
