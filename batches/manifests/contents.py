@@ -27,7 +27,7 @@ class Content:
     charset: str
     placeholder: str | None
     """The first `{{ name }}` left in the text."""
-    references: References = References()  # noqa: RUF009 # frozen
+    references: References = _NO_REFERENCES
     """What it would load from elsewhere and cannot."""
 
 
@@ -45,9 +45,8 @@ def checked_file(raw: bytes, limits: Limits) -> tuple[Content, str]:
     return _checked(decoded.text, raw, decoded.charset, limits, "html"), decoded.text
 
 
-def checked_text(given: str, limits: Limits, kind: str = "html") -> tuple[Content, str]:
-    """Check a document that stands in the row itself, of this `SourceKind`; returns the facts and the text. Raises
-    Unfit.
+def checked_text(given: str, limits: Limits, kind: str) -> Content:
+    """Check a document that stands in the row itself, of this `SourceKind`; returns the facts. Raises Unfit.
 
     A byte-order mark at its start is dropped, as it is from a file.
     """
@@ -61,7 +60,7 @@ def checked_text(given: str, limits: Limits, kind: str = "html") -> tuple[Conten
     found = sniffing.looks_like(raw[: sniffing.HEAD_BYTES])
     if found is not None:
         raise Unfit(Code.NOT_HTML, f"looks like {found}.", "Put the document's text here.")
-    return _checked(text, raw, "utf-8", limits, kind), text
+    return _checked(text, raw, "utf-8", limits, kind)
 
 
 def without_mark(given: str) -> str:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import IO, Any, NamedTuple, Union
+from typing import IO, Any, NamedTuple
 
 from batches.manifests.limits import Limits
 from batches.manifests.problems import Code, ManifestRefused
@@ -36,7 +36,7 @@ class Number(str):
     __slots__ = ()
 
 
-JsonValue = Union[None, bool, Number, str, list["JsonValue"], dict[str, "JsonValue"]]  # noqa: UP007 - recursive
+JsonValue = bool | Number | str | list["JsonValue"] | dict[str, "JsonValue"] | None
 
 
 class Span(NamedTuple):

@@ -121,7 +121,7 @@ class RowDocuments:
         self, column: str, kind: SourceKind, text: str, subject: str, report: RowReport, template_key: int | None = None
     ) -> RowDocument | None:
         try:
-            content, _ = contents.checked_text(text, self.limits, kind)
+            content = contents.checked_text(text, self.limits, kind)
         except Unfit as reason:
             report.unfit(column, reason, subject)
             return None
@@ -156,7 +156,7 @@ class RowDocuments:
 
     def _url(self, value: str, report: RowReport) -> RowDocument | None:
         try:
-            content, _ = contents.checked_text(values.url(value), self.limits, "url")
+            content = contents.checked_text(values.url(value), self.limits, "url")
         except Unfit as reason:
             report.unfit("url", reason)
             return None
