@@ -18,7 +18,7 @@ from charset_normalizer import from_bytes
 from batches.manifests import charsets, jsonrows, sniffing, source
 from batches.manifests.choices import NO_CHOICES, Choices
 from batches.manifests.limits import Limits
-from batches.manifests.problems import Code, ManifestRefused, megabytes, shown
+from batches.manifests.problems import Code, ManifestRefused, shown
 
 _CHUNK_BYTES = 1 << 20
 #: How far a proposal looks for a byte that is no UTF-8. Beyond it reading finds the byte and refuses.
@@ -106,8 +106,7 @@ def decoded(stream: IO[bytes], choices: Choices, limits: Limits, accepted: str, 
     """
     size = stream.seek(0, 2)
     if size > limits.max_manifest_bytes:
-        message = f"The manifest is {megabytes(size)} large; {megabytes(limits.max_manifest_bytes)} are allowed."
-        raise ManifestRefused(Code.UPLOAD_TOO_LARGE, message, "Split it into several uploads.")
+        raise source.too_large("The manifest", size, limits.max_manifest_bytes)
     stream.seek(0)
     encoding = evident(stream.read(sniffing.HEAD_BYTES), choices)
     digest = hashlib.sha256()

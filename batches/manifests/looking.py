@@ -162,10 +162,7 @@ def _of_rows(seen: Look, content: Content, opened: Opened, choices: Choices, lim
 
 def _objects(content: Content, limits: Limits) -> Iterator[dict[str, JsonValue]]:
     """The rows that can be parsed; what is wrong with the others is told when all are checked."""
-    text = content.text
-    assert text is not None
-    spans = jsonrows.list_rows if content.format == "json" else jsonrows.line_rows
-    for span in spans(text.file, text.start, text.first_line, limits):
+    for span in content.spans(limits):
         try:
             jsonrows.check_depth(span.raw or b"", limits.max_depth)
             row = jsonrows.parse(span.raw or b"").value

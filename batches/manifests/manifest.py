@@ -18,7 +18,9 @@ from batches.manifests.problems import LeftOut, Problem
 
 if TYPE_CHECKING:
     from batches.manifests.planning import Plan
+    from batches.manifests.recognising import Format
     from batches.manifests.rereading import RowReader
+    from batches.manifests.source import Container
 
 SourceKind = Literal["html", "markdown", "url", "template"]
 
@@ -115,8 +117,8 @@ class Manifest:
 
     filename: str
     """Last part of the upload's name, for people."""
-    container: Literal["file", "zip", "folder"]
-    format: Literal["json", "jsonl", "csv", "xlsx", "files"]
+    container: Container
+    format: Format
     """`csv` is delimited text of any kind; `files`: there was no manifest, each HTML file is a row."""
     encoding: str
     """Codec of the manifest's text (`utf-8`, `utf-8-sig`, `utf-16`, `windows-1252`); "" for a workbook."""

@@ -214,6 +214,12 @@ class ManifestRefused(Exception):
         }
 
 
+def too_many_rows(most: int, line: int) -> ManifestRefused:
+    """The refusal of a manifest whose row on `line` is one more than may be."""
+    message = f"The manifest has more than {most:,} rows."
+    return ManifestRefused(Code.TOO_MANY_ROWS, message, "Split it into several uploads.", line=line)
+
+
 _MOST_GROUPS = 200
 #: Positions that the groups list together; beyond, rows are only counted. A hundred thousand rows may each have
 #: a hundred odd keys.

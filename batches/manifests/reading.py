@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import IO
 
 from batches.manifests import columns, jsonrows, paths, recognising, source, tables
@@ -16,7 +17,7 @@ from batches.manifests.columns import Columns
 from batches.manifests.jsonrows import Parsed, Span
 from batches.manifests.limits import Limits
 from batches.manifests.manifest import Manifest, ManifestRow
-from batches.manifests.problems import Code, Findings, ManifestRefused, listed, megabytes, shown
+from batches.manifests.problems import Code, Findings, ManifestRefused, listed, megabytes, shown, too_many_rows
 from batches.manifests.recognising import Content
 from batches.manifests.rereading import as_given
 from batches.manifests.rows import AsBefore, RowChecker
@@ -52,36 +53,80 @@ def read(
     miss data of their template: where it says yes the row is counted and left alone.
     """
     limits = limits or Limits()
-    templates = templates or NoTemplates()
     with ExitStack() as stack:
-        opened = source.opened(upload, limits, stack, propose_rows=choices.propose_rows)
-        content = recognising.recognised(opened, choices, limits, stack)
-        findings = Findings(limits.max_places)
-        known = None
-        if content.table is not None:
-            known = _known_columns(content.table, choices, templates, findings)
-        rows_file = content.text.file if content.text and not known else source.spool(stack)
-        checker = _checker(
-            opened, content, known, rows_file, limits, findings, choices, templates, corrects, is_as_before
-        )
-        if content.table is not None and known is not None:
-            rows = _rows_of_table(content.table, known, checker, findings, limits, rows_file, only)
-        else:
-            rows = _rows_of_json(content, checker, limits, only)
-        row_count, valid = _counted(rows, progress)
+        reading = _begun(upload, limits, choices, templates or NoTemplates(), stack)
+        checker = reading.checker(is_as_before, corrects=corrects)
+        row_count, valid = _counted(reading.rows(checker, only), progress)
         row_columns = checker.finish(valid, row_count)
         if only is None:
-            _judge_files(opened, checker, findings)
+            _judge_files(reading.opened, checker, reading.findings)
+        return reading.manifest(checker, valid, row_count, row_columns, stack)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """An upload that is open, with what it is known to be; no row of it is read yet."""
+
+    filename: str
+    limits: Limits
+    choices: Choices
+    templates: Templates
+    opened: source.Opened
+    content: Content
+    columns: Columns | None
+    """Of a table."""
+    rows_file: IO[bytes]
+    """Where rows are read again: the text of JSON, else a spool."""
+    findings: Findings
+
+    def checker(self, is_as_before: AsBefore | None, *, corrects: bool) -> RowChecker:
+        return RowChecker(
+            self.opened.files,
+            self.rows_file,
+            self.limits,
+            self.findings,
+            has_characters=self.content.format == "json",
+            templates=self.templates,
+            choices=self.choices,
+            nest=self.columns.row if self.columns else as_given,
+            corrects=corrects,
+            is_as_before=is_as_before,
+        )
+
+    def rows(self, checker: RowChecker, only: int | None) -> Iterator[ManifestRow | None]:
+        """All rows checked one after the other, None for one that does not hold; or the one at the position `only`."""
+        if self.content.table is None or self.columns is None:
+            yield from _rows_of_json(self.content, checker, self.limits, only)
+            return
+        spooled = tables.spooled(
+            self.content.table, self.columns, self.findings, self.limits, self.rows_file, corrects=checker.corrects
+        )
+        for position, span, cells in spooled:
+            if only is None or position == only:
+                yield checker.check(position, span, dict(cells), ()) if span else None
+            if position == only:
+                return
+
+    def manifest(
+        self,
+        checker: RowChecker,
+        valid: list[ManifestRow],
+        row_count: int,
+        row_columns: tuple[str, ...],
+        stack: ExitStack,
+    ) -> Manifest:
+        """What was read, once all rows were checked. It takes over what `stack` holds open."""
+        content, findings, opened, table = self.content, self.findings, self.opened, self.content.table
         same_file = opened.upload is opened.stream
         return Manifest(
-            filename=upload.filename,
+            filename=self.filename,
             container=opened.container,
             format=content.format,
             encoding=content.encoding,
-            delimiter=content.table.delimiter if content.table else "",
-            sheet=content.table.sheet if content.table else "",
-            columns=tuple(filter(None, content.table.names)) if content.table else row_columns,
-            mapping=known.mapping if known else {},
+            delimiter=table.delimiter if table else "",
+            sheet=table.sheet if table else "",
+            columns=tuple(filter(None, table.names)) if table else row_columns,
+            mapping=self.columns.mapping if self.columns else {},
             sha256=content.sha256,
             upload_sha256=content.sha256 if same_file else recognising.sha256_of(opened.upload),
             row_count=row_count,
@@ -90,37 +135,24 @@ def read(
             invalid_rows=findings.left_out(),
             errors=findings.errors(),
             warnings=findings.warnings(),
-            limits=limits,
+            limits=self.limits,
             upload=opened.upload,
             _resources=stack.pop_all(),
             _reader=checker.reader,
         )
 
 
-def _checker(
-    opened: source.Opened,
-    content: Content,
-    known: Columns | None,
-    rows_file: IO[bytes],
-    limits: Limits,
-    findings: Findings,
-    choices: Choices,
-    templates: Templates,
-    corrects: bool,
-    is_as_before: AsBefore | None,
-) -> RowChecker:
-    return RowChecker(
-        opened.files,
-        rows_file,
-        limits,
-        findings,
-        has_characters=content.format == "json",
-        templates=templates,
-        choices=choices,
-        nest=known.row if known else as_given,
-        corrects=corrects,
-        is_as_before=is_as_before,
-    )
+def _begun(
+    upload: source.ManifestSource, limits: Limits, choices: Choices, templates: Templates, stack: ExitStack
+) -> _Reading:
+    opened = source.opened(upload, limits, stack, propose_rows=choices.propose_rows)
+    content = recognising.recognised(opened, choices, limits, stack)
+    findings = Findings(limits.max_places)
+    known = None
+    if content.table is not None:
+        known = _known_columns(content.table, choices, templates, findings)
+    rows_file = content.text.file if content.text and not known else source.spool(stack)
+    return _Reading(upload.filename, limits, choices, templates, opened, content, known, rows_file, findings)
 
 
 def _counted(rows: Iterator[ManifestRow | None], progress: Callable[[int], None]) -> tuple[int, list[ManifestRow]]:
@@ -140,39 +172,14 @@ def _counted(rows: Iterator[ManifestRow | None], progress: Callable[[int], None]
 def _rows_of_json(
     content: Content, checker: RowChecker, limits: Limits, only: int | None
 ) -> Iterator[ManifestRow | None]:
-    text, form = content.text, content.format
-    assert text is not None
-    spans = jsonrows.list_rows if form == "json" else jsonrows.line_rows
-    for position, span in enumerate(spans(text.file, text.start, text.first_line, limits)):
+    for position, span in enumerate(content.spans(limits)):
         if position >= limits.max_rows:
-            raise ManifestRefused(
-                Code.TOO_MANY_ROWS,
-                f"The manifest has more than {limits.max_rows:,} rows.",
-                "Split it into several uploads.",
-                line=span.line,
-            )
+            raise too_many_rows(limits.max_rows, span.line)
         if only is not None and position != only:
             continue
-        parsed = _parsed(position, span, form, checker, limits)
+        parsed = _parsed(position, span, content.format, checker, limits)
         yield checker.check(position, span, parsed.value, parsed.repeated_keys) if parsed else None
         if only is not None:
-            return
-
-
-def _rows_of_table(
-    table: Table,
-    known: Columns,
-    checker: RowChecker,
-    findings: Findings,
-    limits: Limits,
-    spool: IO[bytes],
-    only: int | None,
-) -> Iterator[ManifestRow | None]:
-    spooled = tables.spooled(table, known, findings, limits, spool, corrects=checker.corrects)
-    for position, span, cells in spooled:
-        if only is None or position == only:
-            yield checker.check(position, span, dict(cells), ()) if span else None
-        if position == only:
             return
 
 

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from typing import IO, Literal
 
 from batches.manifests import columns, decoding, jsonrows, sniffing, source, tables
@@ -39,6 +40,12 @@ class Content:
     encoding: str
     text: Text | None = None
     table: Table | None = None
+
+    def spans(self, limits: Limits) -> Iterator[Span]:
+        """The rows of JSON. Raises ManifestRefused where a list is broken."""
+        assert self.text is not None, "a workbook has a table"
+        spans = jsonrows.list_rows if self.format == "json" else jsonrows.line_rows
+        return spans(self.text.file, self.text.start, self.text.first_line, limits)
 
 
 def recognised(opened: source.Opened, choices: Choices, limits: Limits, stack: ExitStack) -> Content:
@@ -121,7 +128,7 @@ def _refuse_other_types(stream: IO[bytes], head: bytes, name: str) -> None:
 
 def _refuse_one_object(text: Text, limits: Limits) -> None:
     """One object spread over lines, or one that wraps the list, is a common near miss: say so once."""
-    lines = list(_first_two(jsonrows.line_rows(text.file, text.start, text.first_line, limits)))
+    lines = list(islice(jsonrows.line_rows(text.file, text.start, text.first_line, limits), 2))
     raw = lines[0].raw if lines else None
     if raw is None:
         return
@@ -133,11 +140,6 @@ def _refuse_one_object(text: Text, limits: Limits) -> None:
         return
     fix = "Write a list, [{…}, {…}], or one object per line (JSONL)."
     raise ManifestRefused(Code.WRONG_FILE_TYPE, message, fix, line=text.first_line)
-
-
-def _first_two(spans: Iterator[Span]) -> Iterator[Span]:
-    for _, span in zip(range(2), spans, strict=False):
-        yield span
 
 
 def _wraps_list(raw: bytes, limits: Limits) -> bool:

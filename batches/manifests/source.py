@@ -107,7 +107,7 @@ def opened(
         raise ValueError("a ManifestSource needs a stream or a path")
     size = stream.seek(0, 2)
     if size > limits.max_upload_bytes:
-        raise _too_large("The file", size, limits.max_upload_bytes)
+        raise too_large("The file", size, limits.max_upload_bytes)
     stream.seek(0)
     if sniffing.looks_like(stream.read(sniffing.HEAD_BYTES)) == "a ZIP":
         archive = Archive(stream, limits)
@@ -266,7 +266,7 @@ def _opened_zip(
     if entry is None:
         raise ManifestRefused(Code.NO_MANIFEST, "There is no manifest in the ZIP.", _FIX_NAME)
     if entry.zip_info.file_size > limits.max_manifest_bytes:
-        raise _too_large("The manifest", entry.zip_info.file_size, limits.max_manifest_bytes)
+        raise too_large("The manifest", entry.zip_info.file_size, limits.max_manifest_bytes)
     copy = spool(stack)
     size = 0
     is_archive = False
@@ -316,6 +316,7 @@ def _unreadable(path: Path, error: OSError) -> ManifestRefused:
     return ManifestRefused(Code.NOT_READABLE, message, "Check its permissions.")
 
 
-def _too_large(what: str, size: int, most: int) -> ManifestRefused:
+def too_large(what: str, size: int, most: int) -> ManifestRefused:
+    """The refusal of an upload, or of its manifest, that has `size` bytes."""
     message = f"{what} is {megabytes(size)} large; {megabytes(most)} are allowed."
     return ManifestRefused(Code.UPLOAD_TOO_LARGE, message, "Split it into several uploads.")

@@ -22,13 +22,14 @@ from batches.manifests.columns import Columns
 from batches.manifests.decoding import Text
 from batches.manifests.jsonrows import Span
 from batches.manifests.limits import Limits
-from batches.manifests.problems import Code, Findings, ManifestRefused, Place, Unfit, listed, shown
+from batches.manifests.problems import Code, Findings, ManifestRefused, Place, Unfit, listed, shown, too_many_rows
 from batches.manifests.workbook import Workbook
 
 TableFormat = Literal["csv", "xlsx"]
 _MOST_BLANK_ROWS = 1_000_000
 _ABOUT_DATES = re.compile(r"date|datum|fecha|fällig|geboren|birth", re.IGNORECASE)
-_SERIALS = range(20_000, 60_000)  # 1954 to 2064 as Excel counts days
+#: 1954 to 2064 as Excel counts days: more than in `damage.py`, which looks at ids too, without the name of a column.
+_SERIALS = range(20_000, 60_000)
 
 
 @dataclass(slots=True)
@@ -131,8 +132,7 @@ def spooled(
     position, end = -1, 0
     for position, row in enumerate(table.rows):
         if position >= limits.max_rows:
-            message = f"The manifest has more than {limits.max_rows:,} rows."
-            raise ManifestRefused(Code.TOO_MANY_ROWS, message, "Split it into several uploads.", line=row.line)
+            raise too_many_rows(limits.max_rows, row.line)
         if row.problem:
             findings.row_error(row.code, None, Place(position, row.line, None, None, row.problem, row.fix))
             yield position, None, {}
