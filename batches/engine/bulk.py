@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date
 from decimal import Decimal
 from functools import lru_cache
@@ -75,9 +76,9 @@ def insert(model: type[models.Model], rows: Sequence[Mapping[str, Any]]) -> None
     if not rows:
         return
     if connection.vendor == "sqlite":
-        head, prepared = _insert_parts(model, rows)
+        columns = _Columns.of(model, rows[0])
         with connection.cursor() as cursor:  # one prepared statement, stepped in C
-            cursor.executemany(f"{head} VALUES ({', '.join(['%s'] * len(prepared[0]))})", prepared)
+            cursor.executemany(f"{columns.head} VALUES {columns.placeholders}", columns.prepared(rows))
         return
     for chunk in chunks(rows, ROWS_PER_STATEMENT):
         _insert_chunk(model, chunk)
@@ -94,14 +95,17 @@ def insert_returning(model: type[models.Model], rows: Sequence[Mapping[str, Any]
 def _insert_chunk(
     model: type[models.Model], rows: Sequence[Mapping[str, Any]], *, returning: str | None = None
 ) -> list[tuple[Any, int]]:
+    columns = _Columns.of(model, rows[0])
     params: list[Any]
-    if connection.vendor == "postgresql":
-        statement, params = _insert_of_json(model, rows)
+    if connection.vendor == "postgresql":  # the rows are one parameter, and each default is one
+        values = [_out_of_json(f"v.c{index}", field) for index, field in enumerate(columns.given.values())]
+        values += [f"CAST(%s AS {_column_type(field)})" for field in columns.defaults]
+        source = _recordset(tuple(columns.given.values()))
+        statement = f"{columns.head} SELECT {', '.join(values)} FROM {source}"  # noqa: S608 - as for `_Columns.head`
+        params = [*columns.constant, _as_json(columns.given, rows)]
     else:
-        head, prepared = _insert_parts(model, rows)
-        row = f"({', '.join(['%s'] * len(prepared[0]))})"
-        statement = f"{head} VALUES {', '.join([row] * len(prepared))}"
-        params = [value for values in prepared for value in values]
+        statement = f"{columns.head} VALUES {', '.join([columns.placeholders] * len(rows))}"
+        params = [value for values in columns.prepared(rows) for value in values]
     if returning is not None:
         meta: Any = model._meta
         quote = connection.ops.quote_name
@@ -111,37 +115,37 @@ def _insert_chunk(
         return cursor.fetchall() if returning is not None else []
 
 
-def _insert_parts(model: type[models.Model], rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[list[Any]]]:
-    """`INSERT INTO table (columns)` and the values of each row, as the database takes them."""
-    meta: Any = model._meta
-    given = {name: meta.get_field(name) for name in rows[0]}
-    named = set(given.values())
-    defaults = [field for field in meta.concrete_fields if field not in named and not field.primary_key]
-    constant = [field.get_db_prep_save(field.get_default(), connection=connection) for field in defaults]
-    quote = connection.ops.quote_name
-    columns = [quote(field.column) for field in (*given.values(), *defaults)]
-    # Only names of our own columns are put into it; every value is a parameter.
-    head = f"INSERT INTO {quote(meta.db_table)} ({', '.join(columns)})"
-    ways = [(name, _way_in(field)) for name, field in given.items()]
-    return head, [[way(row[name]) for name, way in ways] + constant for row in rows]
+@dataclass(frozen=True)
+class _Columns:
+    """What an INSERT names: the fields that its rows give, by name, and the others with their defaults."""
 
+    head: str
+    """`INSERT INTO table (columns)`, of which only names of our own are part; every value is a parameter."""
+    given: Mapping[str, Any]
+    defaults: Sequence[Any]
+    constant: list[Any]
+    """The defaults as the database takes them."""
 
-def _insert_of_json(model: type[models.Model], rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[Any]]:
-    """The same for PostgreSQL: the rows are one parameter, and each default is one."""
-    meta: Any = model._meta
-    given = {name: meta.get_field(name) for name in rows[0]}
-    named = set(given.values())
-    defaults = [field for field in meta.concrete_fields if field not in named and not field.primary_key]
-    quote = connection.ops.quote_name
-    columns = [quote(field.column) for field in (*given.values(), *defaults)]
-    values = [_out_of_json(f"v.c{index}", field) for index, field in enumerate(given.values())]
-    values += [f"CAST(%s AS {_column_type(field)})" for field in defaults]
-    statement = (  # only names of our own columns are put into it; every value is a parameter
-        f"INSERT INTO {quote(meta.db_table)} ({', '.join(columns)}) "  # noqa: S608 - see above
-        f"SELECT {', '.join(values)} FROM {_recordset(tuple(given.values()))}"
-    )
-    constant = [field.get_db_prep_save(field.get_default(), connection=connection) for field in defaults]
-    return statement, [*constant, _as_json(given, rows)]
+    @classmethod
+    def of(cls, model: type[models.Model], row: Mapping[str, Any]) -> _Columns:
+        meta: Any = model._meta
+        given = {name: meta.get_field(name) for name in row}
+        named = set(given.values())
+        defaults = [field for field in meta.concrete_fields if field not in named and not field.primary_key]
+        constant = [field.get_db_prep_save(field.get_default(), connection=connection) for field in defaults]
+        quote = connection.ops.quote_name
+        columns = [quote(field.column) for field in (*given.values(), *defaults)]
+        return cls(f"INSERT INTO {quote(meta.db_table)} ({', '.join(columns)})", given, defaults, constant)
+
+    @property
+    def placeholders(self) -> str:
+        """A row of `VALUES`."""
+        return f"({', '.join(['%s'] * (len(self.given) + len(self.defaults)))})"
+
+    def prepared(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+        """The values of each row, as the database takes them."""
+        ways = [(name, _way_in(field)) for name, field in self.given.items()]
+        return [[way(row[name]) for name, way in ways] + self.constant for row in rows]
 
 
 @lru_cache(maxsize=200)
