@@ -12,13 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from batches import manifests, rights
-from batches.engine import accounts, agreed, completing, estimates, replacing, templates
+from batches.engine import accounts, agreed, bulk, completing, estimates, replacing, templates
 from batches.engine.agreed import Agreed
 from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused
@@ -188,9 +188,8 @@ def _misplaced(batch: Batch, plan: ReplacementPlan) -> dict[str, str]:
     """Rows whose id is not the one that stood in their place: a spreadsheet program has changed it."""
     places = {row.row.business_id: place for row in plan.rows if (place := place_of(row.row.original)) is not None}
     found: dict[str, str] = {}
-    ids = sorted(places.items())
-    for start in range(0, len(ids), ROWS_NAMED):
-        part = dict(ids[start : start + ROWS_NAMED])
+    for chunk in bulk.chunks(sorted(places.items()), bulk.ROWS_PER_STATEMENT):
+        part = dict(chunk)
         items = BatchItem.objects.filter(batch=batch, position__in=part.values())
         there = dict(items.values_list("position", "document__business_id"))
         for business_id, place in part.items():
@@ -210,13 +209,12 @@ def rights_of(draft: Draft) -> frozenset[str]:
     return rights.rights(draft.created_by, draft.workspace) if draft.created_by else frozenset()
 
 
-@contextmanager
 def of_draft(
     draft: Draft, source: ManifestSource, *, store: ArtifactStore, now: datetime, progress: Callable[[int], None]
-) -> Iterator[Correction]:
+) -> AbstractContextManager[Correction]:
     """As `read`, of a draft with a target."""
     assert draft.target is not None
-    with read(
+    return read(
         source,
         draft.target,
         choices=Choices.from_dict(draft.choices),
@@ -224,8 +222,7 @@ def of_draft(
         store=store,
         now=now,
         progress=progress,
-    ) as correction:
-        yield correction
+    )
 
 
 def carry_out(correction: Correction, draft: Draft, *, store: ArtifactStore, now: datetime) -> dict[str, int]:

@@ -9,11 +9,9 @@ from collections import defaultdict
 from typing import Any
 
 from batches import wording
+from batches.engine import bulk
 from batches.manifests import Action, Plan
 from batches.models import Job, JobState, Workspace
-
-#: Rows per statement.
-CHUNK = 500
 
 
 def notices(workspace: Workspace, plan: Plan) -> tuple[dict[str, Any], ...]:
@@ -30,8 +28,8 @@ def notices(workspace: Workspace, plan: Plan) -> tuple[dict[str, Any], ...]:
     columns = ("lead_batch", "lead_batch__name", "version__document__business_id", "version__number")
     found: dict[tuple[int, str], list[int]] = defaultdict(list)
     ids = [business_id for business_id, _number in attached]
-    for begin in range(0, len(ids), CHUNK):
-        rows = waiting.filter(version__document__business_id__in=ids[begin : begin + CHUNK]).values_list(*columns)
+    for chunk in bulk.chunks(ids, bulk.ROWS_PER_STATEMENT):
+        rows = waiting.filter(version__document__business_id__in=chunk).values_list(*columns)
         for batch_id, name, business_id, number in rows:
             position = attached.get((business_id, number))
             if position is not None:

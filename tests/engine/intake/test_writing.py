@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 from batches import manifests
 from batches.conf import ENGINE
-from batches.engine import audit, intake, stopping, writing
+from batches.engine import audit, bulk, intake, stopping
 from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused
 from batches.models import AuditEntry, Batch, DocumentVersion, Job, ProviderAccount, Workspace
@@ -205,9 +205,9 @@ def _statements(count: int, workspace: Workspace, account: ProviderAccount, stor
 def test_statements_grow_by_chunks_and_not_by_rows(
     workspace: Workspace, account: ProviderAccount, store: DiskStore
 ) -> None:
-    checks_1, starts_1 = _statements(writing.CHUNK, workspace, account, store)
-    checks_10, starts_10 = _statements(10 * writing.CHUNK, workspace, account, store)
-    assert Job.objects.count() == 11 * writing.CHUNK
+    checks_1, starts_1 = _statements(bulk.ROWS_PER_STATEMENT, workspace, account, store)
+    checks_10, starts_10 = _statements(10 * bulk.ROWS_PER_STATEMENT, workspace, account, store)
+    assert Job.objects.count() == 11 * bulk.ROWS_PER_STATEMENT
     assert checks_10 - checks_1 == 9, "one question a chunk"
     per_chunk = (starts_10 - starts_1) / 9
-    assert per_chunk <= 60, f"{per_chunk} statements for each {writing.CHUNK} rows"
+    assert per_chunk <= 60, f"{per_chunk} statements for each {bulk.ROWS_PER_STATEMENT} rows"
