@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from django.conf import settings
 
-from batches.engine import bulk
-from batches.engine.making import Content
+from batches.engine import bulk, versionrows
+from batches.engine.versionrows import Content
 from batches.manifests import ManifestRow, SourceKind, fingerprint
 from batches.manifests.evidence import is_placeholder
 from batches.manifests.keys import REMARK, SOURCES
@@ -84,10 +84,8 @@ def _parts(version: DocumentVersion, store: ArtifactStore | None) -> Iterator[by
 
 def content(row: ManifestRow, version: DocumentVersion) -> Content:
     """The input of the next version, of a completed row that keeps the document of this one."""
-    inline = None if version.input_inline is None else bytes(version.input_inline)
-    key, byte_count = version.input_key, version.input_bytes
-    made_by = (version.template_version_id, version.template_data)
-    return Content(version.kind, inline, key, row.input_sha256, byte_count, row.filename, dict(row.options), *made_by)
+    kept = versionrows.of_version(version)
+    return replace(kept, sha256=row.input_sha256, filename=row.filename, options=dict(row.options))
 
 
 def names_a_document(row: ManifestRow, item: BatchItem, mapped: Mapped) -> bool:

@@ -1,26 +1,24 @@
 """Making the next version of documents that exist: the rows of it, in the caller's transaction.
 
-What may have a next version, and who asked for it, is for the caller (`versions.py`, `replacing.py`); intake writes
-its own, for documents that are new. Rows of versions are never updated, and an older version's job is never touched,
+What may have a next version, and who asked for it, is for the caller (`versions.py`, `replacing.py`); what intake makes
+is `plannedrows.py`. Rows of versions are never updated, and an older version's job is never touched,
 but for one that was not sent and that nobody needs any more: it ends.
 """
 
 from __future__ import annotations
 
-import io
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db.models import Exists, F, Max, OuterRef, Q
 
-from batches import manifests, queue
-from batches.conf import ENGINE
-from batches.engine import bulk, pacing, reviving, running, transitions, turns
+from batches import queue
+from batches.engine import bulk, pacing, reviving, running, transitions, turns, versionrows
 from batches.engine.audit import By
-from batches.engine.orders import NewInput
+from batches.engine.versionrows import Content
 from batches.models import (
     NOTHING_THERE,
     Batch,
@@ -33,26 +31,9 @@ from batches.models import (
     Submission,
     Workspace,
 )
-from batches.storage import ArtifactStore, input_key
 
 #: An earlier version with the same input is attached to in these states: it is there, or comes by itself.
 _ATTACHABLE = frozenset({JobState.PENDING, JobState.SUBMITTING, JobState.ACCEPTED, JobState.RENDERED, JobState.SAVED})
-
-
-@dataclass(frozen=True)
-class Content:
-    """The input of a version as its row holds it: the text inline when small, else in the store under `key`."""
-
-    kind: str
-    inline: bytes | None = field(repr=False)
-    key: str | None
-    sha256: str
-    byte_count: int
-    filename: str
-    options: Mapping[str, Any]
-    template_version_id: int | None = None
-    """Our template that made the text, with the data that it was filled from; none for any other text."""
-    template_data: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass
@@ -89,22 +70,6 @@ class _Earlier:
     version_id: int
     number: int
     is_revived: bool
-
-
-def content(new: NewInput, *, workspace_slug: str, business_id: str, store: ArtifactStore | None) -> Content:
-    """The input's facts. A large one is put into the store, under a key that its content names: harmless if it is
-    never used. Call it before the transaction (with no store only for a small one); store errors pass."""
-    text = new.text.encode()
-    sha256 = manifests.fingerprint(new.kind, new.text, new.options)  # type: ignore[arg-type] # the model's own kinds
-    key = None
-    if len(text) > ENGINE.inline_bytes_most:
-        if store is None:
-            raise ValueError("a large input is put into the store before the transaction")
-        key = input_key(workspace_slug, business_id, sha256)
-        store.put(key, io.BytesIO(text))
-    inline = None if key else text
-    made_by = (new.template_version_id, new.template_data)
-    return Content(new.kind, inline, key, sha256, len(text), new.filename, dict(new.options), *made_by)
 
 
 def lock(item_ids: Iterable[int]) -> None:
@@ -176,52 +141,20 @@ def _insert(wanted: Sequence[Wanted], *, by: By, reason: str, now: datetime) -> 
     documents = [each.document.pk for each in wanted]
     latest = DocumentVersion.objects.filter(document__in=documents).order_by().values_list("document")
     numbers = {document: number + 1 for document, number in latest.annotate(latest=Max("number"))}
-    rows = [_row(each, numbers[each.document.pk], by=by, reason=reason, now=now) for each in wanted]
+    rows = [
+        versionrows.columns(
+            each.content or versionrows.of_version(each.version),
+            document=each.document.pk,
+            number=numbers[each.document.pk],
+            reason=reason,
+            by=by,
+            now=now,
+        )
+        for each in wanted
+    ]
     ids = bulk.insert_returning(DocumentVersion, rows, key="document")
-    times = {"due_at": now, "created_at": now, "state_changed_at": now}
-    bulk.insert(
-        Job,
-        [
-            {"version": ids[each.document.pk], "account": each.batch.account_id, "lead_batch": each.batch.pk, **times}
-            for each in wanted
-        ],
-    )
+    versionrows.insert_jobs(((ids[each.document.pk], each.batch) for each in wanted), now=now)
     return {document: Made(ids[document], numbers[document], is_new=True) for document in documents}
-
-
-def _row(wanted: Wanted, number: int, *, by: By, reason: str, now: datetime) -> dict[str, Any]:
-    content = wanted.content or _content_of(wanted.version)
-    return {
-        "document": wanted.document.pk,
-        "number": number,
-        "kind": content.kind,
-        "input_inline": content.inline,
-        "input_key": content.key,
-        "input_sha256": content.sha256,
-        "input_bytes": content.byte_count,
-        "filename": content.filename,
-        "options": dict(content.options),
-        "template_version": content.template_version_id,
-        "template_data": content.template_data,
-        "reason": reason,
-        "created_by": by.actor.pk if by.actor else None,
-        "created_at": now,
-    }
-
-
-def _content_of(version: DocumentVersion) -> Content:
-    inline = None if version.input_inline is None else bytes(version.input_inline)
-    return Content(
-        version.kind,
-        inline,
-        version.input_key,
-        version.input_sha256,
-        version.input_bytes,
-        version.filename,
-        version.options,
-        version.template_version_id,
-        version.template_data,
-    )
 
 
 def _revive(wanted: Sequence[Wanted], earlier: Mapping[int, _Earlier], *, by: By, reason: str, now: datetime) -> None:
@@ -248,10 +181,9 @@ def _revive(wanted: Sequence[Wanted], earlier: Mapping[int, _Earlier], *, by: By
 
 def _move(wanted: Sequence[Wanted], made: Mapping[int, Made]) -> None:
     """The chosen items and the documents' pointers. A source that was offered and is taken now is no other one."""
-    for each in wanted:
-        is_taken = each.document.source_sha256 == each.sha256
-        source = {"source_sha256": "", "source_seen_at": None} if is_taken else {}
-        Document.objects.filter(pk=each.document.pk).update(current_version=made[each.document.pk].version_id, **source)
+    for is_taken in (True, False):
+        chosen = [each.document.pk for each in wanted if (each.document.source_sha256 == each.sha256) is is_taken]
+        versionrows.make_current([(pk, made[pk].version_id) for pk in chosen], is_stale=not is_taken)
     along = _taken_along(wanted)
     moving = [(pk, each) for each in wanted for pk in (*(item.pk for item in each.items), *along[each.version.pk])]
     rows = [

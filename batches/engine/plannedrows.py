@@ -6,15 +6,15 @@ Owns no transaction and decides nothing: `writing.py` says which rows are writte
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db.models import Exists, OuterRef
 
-from batches.engine import bulk, existing, keys, reviving, transitions, turns
+from batches.engine import bulk, existing, keys, reviving, transitions, turns, versionrows
 from batches.engine.audit import By
 from batches.engine.errors import IntakeRefused
+from batches.engine.versionrows import Content
 from batches.manifests import Action, PlannedRow
 from batches.models import (
     ACTIVE_STATES,
@@ -27,29 +27,22 @@ from batches.models import (
     Submission,
     Workspace,
 )
-from batches.storage import input_key
-
-
-@dataclass(frozen=True)
-class Input:
-    """The text of a row, None where it is large and lies in the store, and what filled its template."""
-
-    text: bytes | None
-    data: dict[str, Any] | None
 
 
 def write(
-    chunk: Sequence[PlannedRow], inputs: Mapping[int, Input], *, batch: Batch, starter: By, now: datetime
+    chunk: Sequence[PlannedRow], contents: Mapping[int, Content], *, batch: Batch, starter: By, now: datetime
 ) -> None:
-    """Write some rows of a batch that is there, in the caller's transaction. Raises `IntakeRefused`, and
-    `IntegrityError` where somebody else was first with one of them."""
+    """Write some rows of a batch that is there, in the caller's transaction; `contents` of what is sent, by position.
+
+    Raises `IntakeRefused`, and `IntegrityError` where somebody else was first with one of them.
+    """
     _make_documents(batch, [planned for planned in chunk if planned.action is Action.NEW], now=now)
     documents = _documents(batch.workspace, [planned.row.business_id for planned in chunk])
     _refuse_final(batch.workspace, [planned for planned in chunk if planned.action is Action.CHANGED])
     sending = [planned for planned in chunk if planned.action in (Action.NEW, Action.CHANGED)]
     bulk.insert(
         DocumentVersion,
-        [_version(planned, documents, inputs, batch=batch, starter=starter, now=now) for planned in sending],
+        [_version(planned, documents, contents, batch=batch, starter=starter, now=now) for planned in sending],
     )
     versions = _versions(documents.values())
     _make_jobs(batch, sending, documents, versions, now=now)
@@ -117,31 +110,20 @@ def _versions(document_ids: Iterable[int]) -> dict[tuple[int, int], int]:
 def _version(
     planned: PlannedRow,
     documents: Mapping[str, int],
-    inputs: Mapping[int, Input],
+    contents: Mapping[int, Content],
     *,
     batch: Batch,
     starter: By,
     now: datetime,
 ) -> dict[str, Any]:
-    row = planned.row
-    given = inputs[row.position]
-    key = input_key(batch.workspace.slug, row.business_id, row.input_sha256) if given.text is None else None
-    return {
-        "document": documents[row.business_id],
-        "number": planned.version_number,
-        "kind": row.kind,
-        "input_inline": given.text,
-        "input_key": key,
-        "input_sha256": row.input_sha256,
-        "input_bytes": row.text_bytes,
-        "template_version": row.template_key,
-        "template_data": given.data,
-        "filename": row.filename,
-        "options": dict(row.options),
-        "reason": "" if planned.action is Action.NEW else f"New content in {batch.manifest_name}"[:200],
-        "created_by": starter.actor.pk if starter.actor else None,
-        "created_at": now,
-    }
+    return versionrows.columns(
+        contents[planned.row.position],
+        document=documents[planned.row.business_id],
+        number=planned.version_number,
+        reason="" if planned.action is Action.NEW else f"New content in {batch.manifest_name}"[:200],
+        by=starter,
+        now=now,
+    )
 
 
 def _make_jobs(
@@ -158,13 +140,8 @@ def _make_jobs(
         for planned in planned_rows
         for document_id in [documents[planned.row.business_id]]
     ]
-    times = {"due_at": now, "created_at": now, "state_changed_at": now}
-    whose = {"account": batch.account_id, "lead_batch": batch.pk}
-    bulk.insert(Job, [{"version": version_id, **whose, **times} for _document, version_id in made])
-    if made:
-        is_taken = {"source_sha256": "", "source_seen_at": None}  # nothing newer than this was offered
-        current = [{"pk": document_id, "current_version": version_id, **is_taken} for document_id, version_id in made]
-        bulk.guarded_update(Document, current)
+    versionrows.insert_jobs(((version_id, batch) for _document, version_id in made), now=now)
+    versionrows.make_current(made)
 
 
 def _revive(

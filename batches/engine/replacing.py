@@ -16,14 +16,14 @@ from enum import StrEnum
 
 from django.db import transaction
 
-from batches.conf import ENGINE
-from batches.engine import audit, bulk, completing, intake, making, standings, verbs, versions
+from batches.engine import audit, bulk, completing, intake, making, standings, verbs, versionrows, versions
 from batches.engine.completing import Mapped
 from batches.engine.contention import again_after_deadlock
 from batches.engine.errors import IntakeRefused
-from batches.engine.making import Content, Made, Wanted
-from batches.engine.orders import NewInput, Order
+from batches.engine.making import Made, Wanted
+from batches.engine.orders import Order
 from batches.engine.verbs import Asked, Standing
+from batches.engine.versionrows import Content
 from batches.manifests import Manifest, ManifestRow
 from batches.manifests.keys import REMARK
 from batches.models import FAILED_STATES, AuditEntry, Batch, BatchItem, DocumentVersion, JobState, Verb
@@ -206,14 +206,13 @@ def _refuse(plan: ReplacementPlan, order: Order) -> None:
 
 def _stored(batch: Batch, row: ManifestRow, store: ArtifactStore) -> Content | None:
     """The input's facts; a large text goes to the store. A small one is read again where it is written."""
-    if row.keeps_input or row.text_bytes <= ENGINE.inline_bytes_most:
+    if row.keeps_input or versionrows.is_small(row.text_bytes):
         return None
     return _content(batch, row, store)
 
 
 def _content(batch: Batch, row: ManifestRow, store: ArtifactStore | None) -> Content:
-    new = NewInput(row.kind, row.text(), row.filename, row.options, row.template_key, row.template_data)
-    return making.content(new, workspace_slug=batch.workspace.slug, business_id=row.business_id, store=store)
+    return versionrows.of_row(row, workspace_slug=batch.workspace.slug, store=store)
 
 
 @again_after_deadlock

@@ -13,13 +13,14 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from batches.engine import audit, bulk, making, standings, verbs
+from batches.engine import audit, bulk, making, standings, verbs, versionrows
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.engine.intake import Check
-from batches.engine.making import Content, Made, Wanted
+from batches.engine.making import Made, Wanted
 from batches.engine.orders import Order, Result
 from batches.engine.verbs import Asked
+from batches.engine.versionrows import Content
 from batches.manifests import Action, PlannedRow
 from batches.models import BatchItem, Document, ItemResult, Verb, Workspace
 from batches.storage import ArtifactStore, StoreError, open_store
@@ -57,7 +58,7 @@ def _stored(item_ids: Sequence[int], order: Order, store: ArtifactStore | None) 
     store = store or open_store(settings.STORAGE_URL)
     rows = BatchItem.objects.filter(pk__in=given).order_by()
     return {
-        pk: making.content(given[pk], workspace_slug=slug, business_id=business_id, store=store)
+        pk: versionrows.of_input(given[pk], workspace_slug=slug, business_id=business_id, store=store)
         for pk, slug, business_id in rows.values_list("pk", "document__workspace__slug", "document__business_id")
     }
 

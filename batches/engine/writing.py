@@ -9,7 +9,6 @@ second instead of minutes (docs/decisions/0024-rows-of-large-batches.md). What m
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,11 +18,11 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 
 from batches import manifests, queue
-from batches.conf import ENGINE
-from batches.engine import audit, bulk, keys, plannedrows, running, samples
+from batches.engine import audit, bulk, keys, plannedrows, running, samples, versionrows
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.engine.errors import IntakeRefused
+from batches.engine.versionrows import Content
 from batches.manifests import SENDING_ACTIONS, Action, PlannedRow
 from batches.models import (
     Batch,
@@ -32,13 +31,11 @@ from batches.models import (
     DraftState,
     Workspace,
 )
-from batches.storage import ArtifactStore, input_key
+from batches.storage import ArtifactStore
 
 #: Rows of one transaction, and bytes of their texts: a few tenths of a second on either database.
 ROWS_AT_ONCE = 2000
 BYTES_AT_ONCE = 16_000_000
-#: Rows per statement.
-CHUNK = 500
 BEING_WRITTEN = "Its rows are still being written."
 RACED = "Another batch with some of the same documents was started at this moment. Check the file again."
 CHOSEN_ANEW = "Its draft was changed or discarded before all of its rows were written."
@@ -71,7 +68,7 @@ class _Group:
     """Rows of one transaction, with what lies in their versions' rows, by position; read before it begins."""
 
     rows: Sequence[PlannedRow]
-    inputs: Mapping[int, plannedrows.Input]
+    contents: Mapping[int, Content]
     is_first: bool
     is_last: bool
 
@@ -155,20 +152,18 @@ def _groups(writing: Writing, *, is_begun: bool) -> Iterator[_Group]:
     is_first = not is_begun
     start, is_last = 0, False
     while not is_last:
-        rows, inputs = _prepared(writing, left, start)
+        rows, contents = _prepared(writing, left, start)
         start += len(rows)
         is_last = start >= len(left)
-        yield _Group(rows, inputs, is_first, is_last)
+        yield _Group(rows, contents, is_first, is_last)
         is_first = False
 
 
-def _prepared(
-    writing: Writing, left: Sequence[PlannedRow], start: int
-) -> tuple[list[PlannedRow], dict[int, plannedrows.Input]]:
-    """The next group's rows with their inputs. Large texts go into the store before any transaction, under keys that
+def _prepared(writing: Writing, left: Sequence[PlannedRow], start: int) -> tuple[list[PlannedRow], dict[int, Content]]:
+    """The next group's rows with their contents. Large texts go into the store before any transaction, under keys that
     their content names: harmless if it never commits."""
     rows: list[PlannedRow] = []
-    inputs: dict[int, plannedrows.Input] = {}
+    contents: dict[int, Content] = {}
     held = 0
     for planned in left[start : start + ROWS_AT_ONCE]:
         row = planned.row
@@ -176,16 +171,11 @@ def _prepared(
             break
         writing.progress(left[start].row.position)  # filling a template may take a second a row
         if planned.action in (Action.NEW, Action.CHANGED):
-            text: bytes | None = row.text().encode()
-            if row.text_bytes > ENGINE.inline_bytes_most:
-                key = input_key(writing.batch.workspace.slug, row.business_id, row.input_sha256)
-                writing.store.put(key, io.BytesIO(text or b""))
-                text = None
-            data = row.template_data
-            inputs[row.position] = plannedrows.Input(text, None if data is None else dict(data))
-            held += len(text or b"")
+            content = versionrows.of_row(row, workspace_slug=writing.batch.workspace.slug, store=writing.store)
+            contents[row.position] = content
+            held += len(content.inline or b"")
         rows.append(planned)
-    return rows, inputs
+    return rows, contents
 
 
 def _write_or_plan_again(writing: Writing, group: _Group) -> None:
@@ -203,7 +193,7 @@ def _write_or_plan_again(writing: Writing, group: _Group) -> None:
         for planned in outcomes:
             writing.summary[planned.action.value] = writing.summary.get(planned.action.value, 0) + change
     try:
-        _write_group(writing, _Group(plan.rows, group.inputs, group.is_first, group.is_last))
+        _write_group(writing, _Group(plan.rows, group.contents, group.is_first, group.is_last))
     except IntegrityError as error:
         raise IntakeRefused(RACED) from error
 
@@ -233,8 +223,8 @@ def _write_group(writing: Writing, group: _Group) -> None:
             return  # another worker had it meanwhile, and wrote the rest
         there = last_position(batch)
         rows = [planned for planned in rows if planned.row.position > there]
-    for chunk in bulk.chunks(rows, CHUNK):
-        plannedrows.write(chunk, group.inputs, batch=batch, starter=writing.starter, now=writing.now)
+    for chunk in bulk.chunks(rows, bulk.ROWS_PER_STATEMENT):
+        plannedrows.write(chunk, group.contents, batch=batch, starter=writing.starter, now=writing.now)
     if group.is_last and (writing.sample_size or not group.is_first):
         _finish(writing)
     elif not group.is_last:

@@ -1,0 +1,130 @@
+"""The rows of a new version: its own, with the text inline when it is small, else in the store; its job; and that it is
+its document's current one.
+
+Owns which columns these rows have, whoever makes them: a plan (`plannedrows.py`) or a person (`making.py`). Decides
+nothing and owns no transaction.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from batches import manifests
+from batches.conf import ENGINE
+from batches.engine import bulk
+from batches.engine.audit import By
+from batches.engine.orders import NewInput
+from batches.manifests import ManifestRow
+from batches.models import Batch, Document, DocumentVersion, Job
+from batches.storage import ArtifactStore, input_key
+
+
+@dataclass(frozen=True)
+class Content:
+    """The input of a version as its row holds it: the text inline when small, else in the store under `key`."""
+
+    kind: str
+    inline: bytes | None = field(repr=False)
+    key: str | None
+    sha256: str
+    byte_count: int
+    filename: str
+    options: Mapping[str, Any]
+    template_version_id: int | None = None
+    """Our template that made the text, with the data that it was filled from; none for any other text."""
+    template_data: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+# --- contents -------------------------------------------------------------------------------------------------------
+
+
+def is_small(byte_count: int) -> bool:
+    """Whether a text lies in the version's row."""
+    return byte_count <= ENGINE.inline_bytes_most
+
+
+def of_input(new: NewInput, *, workspace_slug: str, business_id: str, store: ArtifactStore | None) -> Content:
+    """The input's facts. A large one is put into the store, under a key that its content names: harmless if it is
+    never used. Call it before the transaction (with no store only for a small one); store errors pass."""
+    text = new.text.encode()
+    sha256 = manifests.fingerprint(new.kind, new.text, new.options)  # type: ignore[arg-type] # the model's own kinds
+    inline, key = _placed(text, sha256, workspace_slug, business_id, store)
+    made_by = (new.template_version_id, new.template_data)
+    return Content(new.kind, inline, key, sha256, len(text), new.filename, dict(new.options), *made_by)
+
+
+def of_row(row: ManifestRow, *, workspace_slug: str, store: ArtifactStore | None) -> Content:
+    """As `of_input`, of a row of a manifest."""
+    inline, key = _placed(row.text().encode(), row.input_sha256, workspace_slug, row.business_id, store)
+    data = None if row.template_data is None else dict(row.template_data)
+    made_by = (row.template_key, data)
+    return Content(row.kind, inline, key, row.input_sha256, row.text_bytes, row.filename, dict(row.options), *made_by)
+
+
+def of_version(version: DocumentVersion) -> Content:
+    """What an earlier version has, to be sent once more."""
+    return Content(
+        version.kind,
+        None if version.input_inline is None else bytes(version.input_inline),
+        version.input_key,
+        version.input_sha256,
+        version.input_bytes,
+        version.filename,
+        version.options,
+        version.template_version_id,
+        version.template_data,
+    )
+
+
+def _placed(
+    text: bytes, sha256: str, workspace_slug: str, business_id: str, store: ArtifactStore | None
+) -> tuple[bytes | None, str | None]:
+    """The text where it is small; the key under which the store has it where it is large."""
+    if is_small(len(text)):
+        return text, None
+    if store is None:
+        raise ValueError("a large input is put into the store before the transaction")
+    key = input_key(workspace_slug, business_id, sha256)
+    store.put(key, io.BytesIO(text))
+    return None, key
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------
+
+
+def columns(content: Content, *, document: int, number: int, reason: str, by: By, now: datetime) -> dict[str, Any]:
+    """Of the row of a version, as `bulk.insert` takes them."""
+    return {
+        "document": document,
+        "number": number,
+        "kind": content.kind,
+        "input_inline": content.inline,
+        "input_key": content.key,
+        "input_sha256": content.sha256,
+        "input_bytes": content.byte_count,
+        "filename": content.filename,
+        "options": dict(content.options),
+        "template_version": content.template_version_id,
+        "template_data": content.template_data,
+        "reason": reason,
+        "created_by": by.actor.pk if by.actor else None,
+        "created_at": now,
+    }
+
+
+def insert_jobs(made: Iterable[tuple[int, Batch]], *, now: datetime) -> None:
+    """A job of each version, due now: at the account and in the turns of its batch."""
+    times = {"due_at": now, "created_at": now, "state_changed_at": now}
+    rows = [{"version": pk, "account": batch.account_id, "lead_batch": batch.pk, **times} for pk, batch in made]
+    bulk.insert(Job, rows)
+
+
+def make_current(made: Sequence[tuple[int, int]], *, is_stale: bool = False) -> None:
+    """Each document, given with a version of it, has that one from now on. Unless it `is_stale` all the same, nothing
+    newer than this was offered."""
+    is_taken = {} if is_stale else {"source_sha256": "", "source_seen_at": None}
+    bulk.guarded_update(Document, [{"pk": pk, "current_version": version_id, **is_taken} for pk, version_id in made])
