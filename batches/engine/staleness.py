@@ -5,8 +5,8 @@ Nothing is made or billed. Each look is bounded: so many documents and so much t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,8 @@ from batches.manifests.problems import Unfit
 from batches.models import Document, Template, TemplateVersion
 
 EXAMINED_MOST = 1_000
+#: Documents whose data is in memory at once.
+PAGE = 100
 #: Of all texts that are filled in one look; large documents end it sooner.
 BYTES_MOST = 50_000_000
 RUNG_AT_ONCE = 20
@@ -77,25 +79,19 @@ class _Example:
 
 def look(version: TemplateVersion, *, after: int = 0, most: int = EXAMINED_MOST) -> Look:
     """What publishing this version would leave stale, among documents whose current version another one made."""
-    filler = fillable(version)
-    examples = _examples(version, after, most + 1, with_its_own=False)
+    walk = _Walk(fillable(version), made_by(version).exclude(current_version__template_version=version), after, most)
     stale: list[WouldChange] = []
     unfillable: list[WouldChange] = []
-    examined = same = byte_count = 0
-    last = after
-    for example in examples[:most]:
-        digest, size, words = _digest(filler, example)
-        examined, byte_count, last = examined + 1, byte_count + size, example.pk
+    examined = same = 0
+    for example, digest, words in walk:
+        examined += 1
         if not digest:
-            unfillable.append(_with_words(example.change, words))
+            unfillable.append(replace(example.change, words=words))
         elif digest != example.sha256:
             stale.append(example.change)
         else:
             same += 1
-        if byte_count > BYTES_MOST:
-            break
-    is_whole = examined == len(examples)
-    return Look(examined, same, tuple(stale), tuple(unfillable), None if is_whole else last)
+    return Look(examined, same, tuple(stale), tuple(unfillable), walk.left_after)
 
 
 def of_document(document: Document) -> News | None:
@@ -133,27 +129,20 @@ def mark(template_id: int, *, now: datetime) -> int:
     template = Template.objects.select_related(*versions).filter(pk=template_id).first()
     if template is None or template.published is None or template.marking_after is None:
         return 0
-    filler = fillable(template.published)
     filler_before = fillable(template.marking_before) if template.marking_before else None
     after = template.marking_after
-    examples = _examples(template.published, after, EXAMINED_MOST + 1, with_its_own=True)
+    walk = _Walk(fillable(template.published), made_by(template.published), after, EXAMINED_MOST)
     rows: list[dict[str, Any]] = []
-    byte_count, last = 0, after
-    for example in examples[:EXAMINED_MOST]:
-        digest, size, _ = _digest(filler, example)
-        byte_count, last = byte_count + size, example.pk
+    for example, digest, _words in walk:
         if digest and digest != example.sha256:
             if digest != example.source_sha256:
                 rows.append(_row(example, digest, now))
         elif digest and filler_before and _is_marked_by(filler_before, example):
             rows.append(_row(example, "", None))
-        if byte_count > BYTES_MOST:
-            break
-    changed = len(bulk.guarded_update(Document, rows, guard=("current_version",))) if rows else 0
-    is_left = bool(examples) and examples[-1].pk != last
+    changed = len(bulk.guarded_update(Document, rows, guard=("current_version",)))
     # Another one may have done this slice meanwhile, or another version been published: then that goes on by itself.
     ours = Template.objects.filter(pk=template.pk, published=template.published, marking_after=after)
-    if ours.update(marking_after=last if is_left else None) and is_left:
+    if ours.update(marking_after=walk.left_after) and walk.left_after is not None:
         queue.ring_staleness(template.pk)
     return changed
 
@@ -177,11 +166,34 @@ def _is_marked_by(filler: Fillable, example: _Example) -> bool:
     return example.source_sha256 != "" and _digest(filler, example)[0] == example.source_sha256
 
 
-def _examples(version: TemplateVersion, after: int, most: int, *, with_its_own: bool) -> Sequence[_Example]:
-    """Documents behind `after` whose current version the template made; `with_its_own`: by this version too."""
-    documents = made_by(version)
-    if not with_its_own:
-        documents = documents.exclude(current_version__template_version=version)
+class _Walk:
+    """Documents behind `after`, each with the identity of the text that the version makes of it, or why there is none;
+    so many at most, and so much text. Their data is held for a page at a time.
+
+    `left_after` is then where the next look begins; None where all were examined.
+    """
+
+    def __init__(self, filler: Fillable, documents: QuerySet[Document], after: int, most: int) -> None:
+        self._filler = filler
+        self._documents = documents
+        self._most = most
+        self._after = after
+        self.left_after: int | None = None
+
+    def __iter__(self) -> Iterator[tuple[_Example, str, str]]:
+        last, examined, byte_count = self._after, 0, 0
+        while page := _examples(self._documents, last):
+            for example in page:
+                if examined == self._most or byte_count > BYTES_MOST:
+                    self.left_after = last
+                    return
+                digest, size, words = _digest(self._filler, example)
+                last, examined, byte_count = example.pk, examined + 1, byte_count + size
+                yield example, digest, words
+
+
+def _examples(documents: QuerySet[Document], after: int) -> Sequence[_Example]:
+    """The next page of them."""
     current = "current_version__"
     columns = [
         "pk",
@@ -209,7 +221,7 @@ def _examples(version: TemplateVersion, after: int, most: int, *, with_its_own: 
             sha256=row[current + "input_sha256"],
             source_sha256=row["source_sha256"],
         )
-        for row in documents.filter(pk__gt=after).order_by("pk").values(*columns)[:most]
+        for row in documents.filter(pk__gt=after).order_by("pk").values(*columns)[:PAGE]
     ]
 
 
@@ -220,9 +232,3 @@ def _digest(filler: Fillable, example: _Example) -> tuple[str, int, str]:
     except Unfit as unfit:
         return "", 0, f"{unfit.message} {unfit.fix}"
     return manifests.fingerprint("html", text, example.options), len(text), ""
-
-
-def _with_words(change: WouldChange, words: str) -> WouldChange:
-    return WouldChange(
-        change.public_id, change.business_id, change.version, change.template_number, change.is_final, words
-    )
