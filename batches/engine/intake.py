@@ -38,7 +38,6 @@ from batches.storage import ArtifactStore, manifest_key
 #: Column names that a batch keeps for its failed list; JSON rows may each have their own.
 COLUMNS_MOST = 1000
 
-
 BEGUN_OTHERWISE = (
     "Starting it was begun with other content or at another account, and was interrupted; what was begun is cancelled "
     "now, and nothing of it was sent. Check the file again."
@@ -158,13 +157,7 @@ def start(
     if known is not None and known.writing_at is None:
         return known
     try:
-        if known is not None and known.cancelled_at is not None:
-            raise IntakeRefused(writing.CANCELLED)
-        if known is not None and not _is_of(checked, known):
-            raise IntakeRefused(BEGUN_OTHERWISE)
-        _refuse_unless_startable(checked, known, confirmed=confirmed, shown=shown)
-        if known is None:
-            spending.refuse_to_start(checked.account, spend_cap, checked.render_count)
+        _refuse_unless_startable(checked, known, confirmed=confirmed, shown=shown, spend_cap=spend_cap)
     except IntakeRefused as refused:
         if known is not None:
             writing.give_up(known, refused.words, now=now)
@@ -232,7 +225,14 @@ def _batch(
     )
 
 
-def _refuse_unless_startable(checked: Check, known: Batch | None, *, confirmed: bool, shown: Agreed | None) -> None:
+def _refuse_unless_startable(
+    checked: Check, known: Batch | None, *, confirmed: bool, shown: Agreed | None, spend_cap: Decimal | None
+) -> None:
+    """`known` is what a start that died has begun."""
+    if known is not None and known.cancelled_at is not None:
+        raise IntakeRefused(writing.CANCELLED)
+    if known is not None and not _is_of(checked, known):
+        raise IntakeRefused(BEGUN_OTHERWISE)
     if not checked.ok:
         raise IntakeRefused("The manifest has errors; nothing was started.")
     if checked.account.archived_at or checked.account.workspace_id not in (None, checked.workspace.pk):
@@ -242,6 +242,8 @@ def _refuse_unless_startable(checked: Check, known: Batch | None, *, confirmed: 
         raise IntakeRefused(f"{rows} of its rows need a confirmation first; see the notices of the check.")
     if shown is not None and (words := agreed.why_not(shown, _by_now(checked, known))):
         raise IntakeRefused(words)
+    if known is None:
+        spending.refuse_to_start(checked.account, spend_cap, checked.render_count)
 
 
 def _is_of(checked: Check, known: Batch) -> bool:
