@@ -99,12 +99,9 @@ def commit_intents(
             purse or spending.Purse(), account, firsts, led=standing.led, caps=standing.caps, anew=lane.anew, now=now
         )
         chosen = _choose(account, [one for one in wanted if one.claim.job_id not in back.jobs], standing, now=now)
-        verdict = retry_budget.judge(
-            [_asking(prepared) for prepared in chosen], retry_budget.tokens_of(lane, now), now=now
-        )
-        retry_budget.put_off([(chosen[at].claim, until) for at, until in verdict.waits], now=now)
-        gone |= {chosen[at].claim.job_id for at, _until in verdict.waits}
-        chosen = [chosen[at] for at in verdict.admitted][:most]
+        chosen, put_off = _within_budget(chosen, lane, now=now)
+        gone |= put_off
+        chosen = chosen[:most]
         if not chosen:
             ask_again_at = now + timedelta(seconds=ENGINE.claim_interval_seconds)
             return Intents([], gone, ask_again_at, stopped, back.reached)
@@ -122,15 +119,7 @@ def commit_intents(
         slotted = list(zip(chosen, reservation.slots, strict=False))
         if slotted and account.on_probation:
             credit.begin_trial(account, now=now)
-        first = [pair for pair in slotted if not pair[0].is_resend]
-        again = [pair for pair in slotted if pair[0].is_resend]
-        until = retries.resend_until(
-            now,
-            sound_limit(account, "key_retention_seconds"),
-            takes_key=capabilities.client_key,
-            harmless=capabilities.resend_is_harmless,
-        )
-        sendings = _commit_first(account, first, until, led=standing.led, now=now) + _commit_again(again, now=now)
+        sendings = _commit(account, slotted, capabilities, led=standing.led, now=now)
     given = {prepared.claim.job_id for prepared, _slot in slotted}
     lost = gone | given - {sending.prepared.claim.job_id for sending in sendings}
     return Intents(sendings, lost, reservation.ask_again_at, stopped, back.reached)
@@ -165,6 +154,13 @@ def _choose(
     chosen = [prepared for prepared in wanted if prepared.is_resend]  # they are counted in flight already
     chosen += [prepared for prepared in wanted if not prepared.is_resend][:room]
     return list(credit.admit(account, chosen, now=now))
+
+
+def _within_budget(chosen: Sequence[Prepared], lane: PacingLane, *, now: datetime) -> tuple[list[Prepared], set[int]]:
+    """What the retry budget admits; and the jobs that it does not, which are put off and no more this pump's."""
+    verdict = retry_budget.judge([_asking(prepared) for prepared in chosen], retry_budget.tokens_of(lane, now), now=now)
+    retry_budget.put_off([(chosen[at].claim, until) for at, until in verdict.waits], now=now)
+    return [chosen[at] for at in verdict.admitted], {chosen[at].claim.job_id for at, _until in verdict.waits}
 
 
 def _suspected(account_id: int, wanted: Sequence[Prepared], *, now: datetime) -> list[Prepared]:
@@ -204,6 +200,26 @@ def _asking(prepared: Prepared) -> retry_budget.Asking:
         earns=known is None,
         resend_until=known.resend_until if known else None,
     )
+
+
+def _commit(
+    account: ProviderAccount,
+    slotted: Sequence[tuple[Prepared, datetime]],
+    capabilities: Capabilities,
+    *,
+    led: Mapping[int, int],
+    now: datetime,
+) -> list[Sending]:
+    """The intents of what has a slot: first sends, then what is sent again."""
+    until = retries.resend_until(
+        now,
+        sound_limit(account, "key_retention_seconds"),
+        takes_key=capabilities.client_key,
+        harmless=capabilities.resend_is_harmless,
+    )
+    first = [pair for pair in slotted if not pair[0].is_resend]
+    again = [pair for pair in slotted if pair[0].is_resend]
+    return _commit_first(account, first, until, led=led, now=now) + _commit_again(again, now=now)
 
 
 def _commit_first(
