@@ -18,12 +18,12 @@ from typing import Any
 from django.db.models import F, Q, QuerySet
 
 from batches import rights
-from batches.engine import agreed, correcting, drafts, intake, looks, mishaps, stopping, versions, writing
+from batches.engine import agreed, correcting, draftfiles, drafts, intake, looks, mishaps, stopping, versions, writing
 from batches.engine.clock import Clock
 from batches.engine.errors import IntakeRefused
 from batches.manifests import ManifestRefused
 from batches.manifests.choices import Choices
-from batches.models import Batch, Draft, DraftState
+from batches.models import WORKING_STATES, Batch, Draft, DraftState
 from batches.storage import ArtifactStore, ObjectMissing, StoreError
 
 log = logging.getLogger(__name__)
@@ -50,8 +50,8 @@ GONE = "The file is no longer in the store. Upload it again."
 GAVE_UP = "It was tried several times, and the worker ended each time before it was done. Report it."
 FAULT = "A fault of our own stopped it; the log has the details. Report it."
 TOO_LONG = (
-    "It took longer than 25 minutes, so it was ended. Split the file into several uploads, or make its template do "
-    "less for each row."
+    f"It took longer than {LONGEST.seconds // 60} minutes, so it was ended. Split the file into several uploads, or "
+    "make its template do less for each row."
 )
 MAY_NOT_START = "Whoever uploaded it may no longer start a batch in this workspace."
 
@@ -99,7 +99,7 @@ def due(*, now: datetime) -> list[int]:
 
 def is_busy(*, now: datetime) -> bool:
     """Whether some worker has a draft in hand, for perhaps a minute."""
-    return Draft.objects.filter(state__in=drafts.WORKING, lease_until__gt=now).exists()
+    return Draft.objects.filter(state__in=WORKING_STATES, lease_until__gt=now).exists()
 
 
 def release_life(life: str) -> int:
@@ -122,7 +122,7 @@ def work_on(
         if turn.draft.tries > TRIES_MOST:
             turn.end(_BACK[DraftState(turn.draft.state)], words=turn.draft.words or GAVE_UP)
             return True
-        _TURNS[DraftState(turn.draft.state)](turn, store)
+        _carry_out(turn, store)
     except _NotOurs:
         return False
     except _Stopping:
@@ -188,7 +188,7 @@ class _Turn:
 
 
 def _free(now: datetime) -> QuerySet[Draft]:
-    waiting = Draft.objects.filter(state__in=drafts.WORKING, due_at__lte=now + CLOCKS_APART)
+    waiting = Draft.objects.filter(state__in=WORKING_STATES, due_at__lte=now + CLOCKS_APART)
     return waiting.filter(Q(lease_until=None) | Q(lease_until__lt=now))
 
 
@@ -208,7 +208,7 @@ def _read(turn: _Turn, store: ArtifactStore) -> Iterator[intake.Check]:
     draft = turn.draft
     with store.open(draft.upload_key) as stream:
         checked = intake.check(
-            drafts.source(draft, stream),
+            draftfiles.source(draft, stream),
             workspace=draft.workspace,
             account=draft.account,
             on_conflict=draft.on_conflict,
@@ -224,45 +224,45 @@ def _read(turn: _Turn, store: ArtifactStore) -> Iterator[intake.Check]:
 def _read_corrections(turn: _Turn, store: ArtifactStore) -> Iterator[correcting.Correction]:
     """The upload of a draft with a target, read and planned against that batch, open until the end of the block."""
     with store.open(turn.draft.upload_key) as stream:
-        source = drafts.source(turn.draft, stream)
+        source = draftfiles.source(turn.draft, stream)
         now = turn.clock.now()
         with correcting.of_draft(turn.draft, source, store=store, now=now, progress=turn.beat) as correction:
             yield correction
 
 
-def _check(turn: _Turn, store: ArtifactStore) -> None:
+def _carry_out(turn: _Turn, store: ArtifactStore) -> None:
+    """What its state asks for, be it rows of a new batch or corrected ones of another."""
+    draft = turn.draft
     try:
-        if turn.draft.target is not None:
-            with _read_corrections(turn, store) as correction:
-                turn.end(DraftState.CHECKED, report=correction.report())
-            return
-        with _read(turn, store) as checked:
-            if turn.end(DraftState.CHECKED, report=checked.report()):
-                versions.note_offered(checked, now=turn.clock.now())
+        _TURNS[DraftState(draft.state), draft.target is not None](turn, store)
     except ManifestRefused as refused:
         turn.end(DraftState.CHECKED, report=looks.refusal_report(refused))
+
+
+def _check(turn: _Turn, store: ArtifactStore) -> None:
+    with _read(turn, store) as checked:
+        if turn.end(DraftState.CHECKED, report=checked.report()):
+            versions.note_offered(checked, now=turn.clock.now())
+
+
+def _check_corrections(turn: _Turn, store: ArtifactStore) -> None:
+    with _read_corrections(turn, store) as correction:
+        turn.end(DraftState.CHECKED, report=correction.report())
 
 
 def _replace(turn: _Turn, store: ArtifactStore) -> None:
     """The rows of a draft with a target take the place of that batch's failed ones. Its upload is kept as evidence."""
-    try:
-        with _read_corrections(turn, store) as correction:
-            try:
-                correcting.carry_out(correction, turn.draft, store=store, now=turn.clock.now())
-            except IntakeRefused as refused:
-                turn.end(DraftState.CHECKED, words=refused.words, report=correction.report())
-                return
-    except ManifestRefused as refused:
-        turn.end(DraftState.CHECKED, report=looks.refusal_report(refused))
-        return
+    with _read_corrections(turn, store) as correction:
+        try:
+            correcting.carry_out(correction, turn.draft, store=store, now=turn.clock.now())
+        except IntakeRefused as refused:
+            turn.end(DraftState.CHECKED, words=refused.words, report=correction.report())
+            return
     turn.end(DraftState.STARTED)
 
 
 def _start(turn: _Turn, store: ArtifactStore) -> None:
     draft = turn.draft
-    if draft.target is not None:
-        _replace(turn, store)
-        return
     batch = Batch.objects.filter(
         workspace=draft.workspace, creation_key=writing.creation_digest(draft.public_id), writing_at=None
     ).first()
@@ -270,13 +270,10 @@ def _start(turn: _Turn, store: ArtifactStore) -> None:
         if draft.created_by is None or not rights.may_start(draft.created_by, draft.workspace):
             turn.end(DraftState.CHECKED, words=MAY_NOT_START)
             return
-        try:
-            with _read(turn, store) as checked:
-                batch = _started(turn, checked, store)
-        except ManifestRefused as refused:
-            turn.end(DraftState.CHECKED, report=looks.refusal_report(refused))
+        with _read(turn, store) as checked:
+            batch = _started(turn, checked, store)
     if batch is not None and turn.end(DraftState.STARTED, batch=batch):
-        drafts.forget_upload(draft, store, now=turn.clock.now())
+        draftfiles.forget(draft, store, now=turn.clock.now())
 
 
 def _started(turn: _Turn, checked: intake.Check, store: ArtifactStore) -> Batch | None:
@@ -309,9 +306,12 @@ def _started(turn: _Turn, checked: intake.Check, store: ArtifactStore) -> Batch 
         return None
 
 
-_TURNS: dict[DraftState, Callable[[_Turn, ArtifactStore], None]] = {
-    DraftState.CHECKING: _check,
-    DraftState.STARTING: _start,
+#: By state, and whether the draft has a target.
+_TURNS: dict[tuple[DraftState, bool], Callable[[_Turn, ArtifactStore], None]] = {
+    (DraftState.CHECKING, False): _check,
+    (DraftState.CHECKING, True): _check_corrections,
+    (DraftState.STARTING, False): _start,
+    (DraftState.STARTING, True): _replace,
 }
 #: Where a draft goes whose turn came to nothing.
 _BACK = {DraftState.CHECKING: DraftState.OPEN, DraftState.STARTING: DraftState.CHECKED}

@@ -1,13 +1,12 @@
 """Drafts: an upload is kept and gets an address before anything of it is read; then it is looked at, chosen for,
-checked and started. Owns the state of a draft: each move is one guarded write under the row's lock.
+checked and started. Owns the state of a draft: each move is one guarded write under the row's lock. What becomes of its
+file is `draftfiles.py`.
 
 Nothing of a file is read here but its head. The check and the start are `checking.py`, on a worker or in the request.
 """
 
 from __future__ import annotations
 
-import hashlib
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,29 +14,23 @@ from decimal import Decimal
 from typing import Any, BinaryIO
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, QuerySet
 
-from batches import manifests, queue
-from batches.engine import audit, keys, looks, writing
+from batches import queue
+from batches.engine import audit, draftfiles, keys, looks, writing
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.manifests.choices import Choices
-from batches.models import Batch, ColumnMapping, Draft, DraftState, ProviderAccount, Workspace
-from batches.storage import ArtifactStore, StoreError, upload_key
-
-log = logging.getLogger(__name__)
+from batches.models import WORKING_STATES, Batch, ColumnMapping, Draft, DraftState, ProviderAccount, Workspace
+from batches.storage import ArtifactStore, upload_key
 
 #: A draft that nobody touched for so long is swept: its upload is deleted, its row stays.
 KEPT = timedelta(days=7)
 SWEPT_AT_ONCE = 100
-_CHUNK_BYTES = 1 << 20
 #: What a person may still change.
 CHANGEABLE = (DraftState.OPEN, DraftState.CHECKING, DraftState.CHECKED)
-WORKING = (DraftState.CHECKING, DraftState.STARTING)
-#: Over, and no evidence: corrected rows are read from nothing else.
-HAS_NO_USE_OF_ITS_UPLOAD = Q(state=DraftState.SWEPT) | Q(state=DraftState.STARTED, target=None)
 DISCARDED = "It was discarded; the file is deleted."
-FORGOTTEN = "Nobody came back to it for 7 days; the file is deleted."
+FORGOTTEN = f"Nobody came back to it for {KEPT.days} days; the file is deleted."
 OVER = "This draft is over. Upload the file again to make another one."
 CHANGED_MEANWHILE = "Something was changed in another window meanwhile. Look at it again."
 
@@ -98,7 +91,7 @@ def receive(upload: Upload, *, by: By, store: ArtifactStore, now: datetime) -> D
     Store errors pass, with nothing kept.
     """
     public_id = keys.public_id("dft")
-    sha256, size = _digest(upload.stream)
+    sha256, size = draftfiles.digest(upload.stream)
     key = upload_key(upload.workspace.slug, public_id)
     store.put(key, upload.stream)
     with transaction.atomic():
@@ -125,16 +118,6 @@ def receive(upload: Upload, *, by: By, store: ArtifactStore, now: datetime) -> D
     return draft
 
 
-def _digest(stream: BinaryIO) -> tuple[str, int]:
-    digest, size = hashlib.sha256(), 0
-    stream.seek(0)
-    while chunk := stream.read(_CHUNK_BYTES):
-        digest.update(chunk)
-        size += len(chunk)
-    stream.seek(0)
-    return digest.hexdigest(), size
-
-
 def look(draft: Draft, stream: BinaryIO, *, now: datetime) -> Draft:
     """Look at the head of the upload with the choices as they are, and keep what it shows.
 
@@ -147,7 +130,7 @@ def look(draft: Draft, stream: BinaryIO, *, now: datetime) -> Draft:
         ours.update(look=seen)
     else:
         ours.update(look=seen or draft.look, report=refusal, state=DraftState.CHECKED)
-    return _fresh(draft.pk)
+    return _whole().get(pk=draft.pk)
 
 
 # --- choosing -------------------------------------------------------------------------------------------------------
@@ -284,7 +267,7 @@ def end_turn(
     `report` None keeps the one that is there. One that a start found instead of it has to be seen before the next.
     """
     draft = _locked(draft_id)
-    if draft.lease_owner != owner or draft.generation != generation or draft.state not in WORKING:
+    if draft.lease_owner != owner or draft.generation != generation or draft.state not in WORKING_STATES:
         return False
     if report is not None:
         draft.generation += draft.state == DraftState.STARTING
@@ -296,7 +279,7 @@ def end_turn(
 
 def put_off(draft_id: int, owner: str, *, until: datetime, words: str, is_counted: bool = True) -> None:
     """Give the turn back, to be taken again `until` then. Not counted: the worker only had to stop."""
-    ours = Draft.objects.filter(pk=draft_id, lease_owner=owner, state__in=WORKING)
+    ours = Draft.objects.filter(pk=draft_id, lease_owner=owner, state__in=WORKING_STATES)
     values: dict[str, Any] = {"lease_owner": None, "lease_until": None, "due_at": until, "words": words}
     if not is_counted:
         values["tries"] = F("tries") - 1
@@ -323,7 +306,7 @@ def discard(draft_id: int, *, by: By, store: ArtifactStore, now: datetime) -> bo
         _move(draft, DraftState.SWEPT, words=DISCARDED, now=now)
         _record("discard_upload", draft, by=by, now=now, facts={"filename": draft.filename[:200]})
     writing.give_up_begun(draft.workspace_id, draft.public_id, writing.CHOSEN_ANEW, now=now)
-    forget_upload(draft, store, now=now)
+    draftfiles.forget(draft, store, now=now)
     return True
 
 
@@ -342,27 +325,10 @@ def sweep(store: ArtifactStore, *, now: datetime) -> int:
             draft.generation += 1
             _move(draft, DraftState.SWEPT, words=FORGOTTEN, now=now, is_touched=False)
             _record("sweep_upload", draft, by=audit.ENGINE, now=now, facts={"filename": draft.filename[:200]})
-        forget_upload(draft, store, now=now)
+        draftfiles.forget(draft, store, now=now)
         swept += 1
-    left = Draft.objects.filter(HAS_NO_USE_OF_ITS_UPLOAD, upload_deleted_at=None).order_by("pk")
-    for draft in list(left.only("public_id", "upload_key")[:SWEPT_AT_ONCE]):
-        if not forget_upload(draft, store, now=now):
-            break  # the store takes no deletes just now
+    draftfiles.forget_left(store, now=now)
     return swept
-
-
-def forget_upload(draft: Draft, store: ArtifactStore, *, now: datetime) -> bool:
-    """Delete the draft's own copy of the file; a batch that came of it keeps the manifest under a key of its own.
-
-    False where the store cannot: the sweep tries again.
-    """
-    try:
-        store.delete(draft.upload_key)
-    except StoreError:
-        log.warning("the upload of draft %s stays in the store for now", draft.public_id, exc_info=True)
-        return False
-    Draft.objects.filter(pk=draft.pk).update(upload_deleted_at=now)
-    return True
 
 
 def _why_fixed(draft: Draft) -> str:
@@ -374,12 +340,11 @@ def _why_fixed(draft: Draft) -> str:
 
 
 def _locked(draft_id: int) -> Draft:
-    drafts = Draft.objects.select_for_update(of=("self",), no_key=True)
-    return drafts.select_related("workspace", "account", "batch", "target", "created_by").get(pk=draft_id)
+    return _whole().select_for_update(of=("self",), no_key=True).get(pk=draft_id)
 
 
-def _fresh(draft_id: int) -> Draft:
-    return Draft.objects.select_related("workspace", "account", "batch", "target", "created_by").get(pk=draft_id)
+def _whole() -> QuerySet[Draft]:
+    return Draft.objects.select_related("workspace", "account", "batch", "target", "created_by")
 
 
 def _move(draft: Draft, state: DraftState, *, words: str = "", now: datetime, is_touched: bool = True) -> None:
@@ -387,7 +352,7 @@ def _move(draft: Draft, state: DraftState, *, words: str = "", now: datetime, is
     draft.state = state
     draft.words = words
     draft.tries = 0
-    draft.due_at = now if state in WORKING else None
+    draft.due_at = now if state in WORKING_STATES else None
     draft.lease_owner = draft.lease_until = None
     if is_touched:
         draft.touched_at = now
@@ -404,8 +369,3 @@ def _record(action: str, draft: Draft, *, by: By, now: datetime, facts: Mapping[
         reason=draft.reason,
         facts=facts,
     )
-
-
-def source(draft: Draft, stream: BinaryIO) -> manifests.ManifestSource:
-    """The upload as `manifests` reads it."""
-    return manifests.from_upload(stream, draft.filename)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, BinaryIO
 
 from batches import manifests
-from batches.engine import templates
+from batches.engine import draftfiles, templates
 from batches.manifests import ManifestRefused
 from batches.manifests.choices import Choices
 from batches.models import Draft
@@ -13,7 +13,7 @@ from batches.models import Draft
 
 def look(draft: Draft, stream: BinaryIO) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """What the head shows, as JSON values; where the file cannot be used at all, nothing and the refusal's report."""
-    source = manifests.from_upload(stream, draft.filename)
+    source = draftfiles.source(draft, stream)
     try:
         seen = manifests.look(source, choices=Choices.from_dict(draft.choices), templates=templates.of(draft.workspace))
     except ManifestRefused as refused:

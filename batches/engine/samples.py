@@ -16,11 +16,10 @@ from batches import wording
 from batches.engine import audit, bulk, keys, running, turns
 from batches.engine.audit import By
 from batches.manifests import SENDING_ACTIONS
-from batches.models import Batch, BatchItem, Job
+from batches.models import SAMPLE_MOST, Batch, BatchItem, Job
 
 #: Why a batch with a sample does not go on; shown on every face.
 WAITS = "It waits until somebody has looked at its sample."
-SAMPLE_MOST = 20
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from django.db.models import Q, QuerySet
 
 from batches.engine import bulk, storeslices
 from batches.engine.clock import Clock
-from batches.engine.drafts import HAS_NO_USE_OF_ITS_UPLOAD
 from batches.engine.storeslices import SLICE, Slice, SliceReport
 from batches.models import (
     ACTIVE_STATES,
+    UPLOAD_IS_UNNEEDED,
     Artifact,
     Batch,
     DocumentVersion,
@@ -119,7 +119,7 @@ def named(keys: Sequence[str]) -> set[str]:
         sent = Submission.objects.filter(body_key__in=bodies).values_list("body_key", flat=True)
         known |= {key for key in sent if key}
     if uploads := by_form["upload"]:
-        kept = Draft.objects.filter(upload_key__in=uploads).exclude(HAS_NO_USE_OF_ITS_UPLOAD)
+        kept = Draft.objects.filter(upload_key__in=uploads).exclude(UPLOAD_IS_UNNEEDED)
         known |= set(kept.values_list("upload_key", flat=True))
     if given := by_form["template"]:
         known |= set(TemplateVersion.objects.filter(given_key__in=given).values_list("given_key", flat=True))

@@ -16,7 +16,15 @@ from batches.models.accounts import (
 )
 from batches.models.batches import Batch, BatchItem, ConflictPolicy
 from batches.models.documents import Artifact, ArtifactNotice, Document, DocumentVersion, SourceKind
-from batches.models.drafts import ColumnMapping, Draft, DraftState, TakeRows
+from batches.models.drafts import (
+    SAMPLE_MOST,
+    UPLOAD_IS_UNNEEDED,
+    WORKING_STATES,
+    ColumnMapping,
+    Draft,
+    DraftState,
+    TakeRows,
+)
 from batches.models.durations import Duration
 from batches.models.evidence import (
     Alert,
@@ -58,6 +66,9 @@ __all__ = [
     "NOTHING_THERE",
     "OUTCOME_STATES",
     "PROVEN_UNBILLED",
+    "SAMPLE_MOST",
+    "UPLOAD_IS_UNNEEDED",
+    "WORKING_STATES",
     "AccountHealth",
     "Alert",
     "AlertKind",

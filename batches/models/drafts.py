@@ -24,6 +24,14 @@ class DraftState(models.TextChoices):
     SWEPT = "swept", "Swept"  # nobody came back: the upload is gone, the row tells that it was there
 
 
+#: The worker's turn.
+WORKING_STATES = (DraftState.CHECKING, DraftState.STARTING)
+#: Over, and no evidence: corrected rows are read from nothing else.
+UPLOAD_IS_UNNEEDED = models.Q(state="swept") | models.Q(state="started", target=None)
+#: Documents that are rendered and looked at first, at most.
+SAMPLE_MOST = 20
+
+
 class TakeRows(models.TextChoices):
     """What happens when some rows are wrong."""
 
@@ -63,7 +71,9 @@ class Draft(models.Model):
     on_conflict = models.CharField(max_length=20, choices=ConflictPolicy.choices, default=ConflictPolicy.REFUSE)
     take = models.CharField(max_length=10, choices=TakeRows.choices, default=TakeRows.ALL)
     sample_size = models.PositiveSmallIntegerField(
-        default=0, validators=[MaxValueValidator(20)], help_text="Documents that are rendered and looked at first."
+        default=0,
+        validators=[MaxValueValidator(SAMPLE_MOST)],
+        help_text="Documents that are rendered and looked at first.",
     )
     stop_after_failures = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
     stop_after_percent = models.PositiveSmallIntegerField(
@@ -99,21 +109,19 @@ class Draft(models.Model):
             known_values("on_conflict", ConflictPolicy, name="draft_on_conflict_known"),
             set_together("lease_owner", "lease_until", name="draft_lease_pairs"),
             models.CheckConstraint(
-                condition=models.Q(due_at__isnull=True) | models.Q(state__in=["checking", "starting"]),
+                condition=models.Q(due_at__isnull=True) | models.Q(state__in=list(WORKING_STATES)),
                 name="draft_due_in_the_workers_turn",
             ),
         ]
         indexes = [
             models.Index(fields=["workspace", "-created_at", "-id"], name="draft_list"),
             models.Index(
-                fields=["due_at"], condition=models.Q(state__in=["checking", "starting"]), name="draft_for_worker"
+                fields=["due_at"], condition=models.Q(state__in=list(WORKING_STATES)), name="draft_for_worker"
             ),
             models.Index(fields=["touched_at"], condition=~models.Q(state="swept"), name="draft_to_sweep"),
             models.Index(
                 fields=["id"],
-                condition=models.Q(
-                    models.Q(state="swept") | models.Q(state="started", target=None), upload_deleted_at=None
-                ),
+                condition=models.Q(UPLOAD_IS_UNNEEDED, upload_deleted_at=None),
                 name="draft_upload_left",
             ),
         ]

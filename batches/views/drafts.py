@@ -24,7 +24,7 @@ from batches import selectors, storage, uploads
 from batches.engine import drafts, pumping
 from batches.engine.drafts import Changes, Refused, Run
 from batches.forms import CheckForm, RunForm, account_for
-from batches.models import Batch, Draft, DraftState
+from batches.models import WORKING_STATES, Batch, Draft, DraftState
 from batches.storage import StoreError
 from batches.views import steps
 from batches.views.access import SignedInRequest, by, typed
@@ -101,7 +101,7 @@ def draft_live(request: SignedInRequest, public_id: str) -> HttpResponse:
     """How far the worker is; once it is done, the page is asked for again."""
     draft = draft_or_404(request, public_id)
     live_url = reverse("batches:draft_live", args=[draft.public_id])
-    if draft.state in drafts.WORKING:
+    if draft.state in WORKING_STATES:
         context = {"draft": draft, "progress": steps.progress(draft), "live_url": live_url}
         return render(request, "batches/_draft_progress.html", context | {"poll_seconds": LIVE_SECONDS})
     answer = HttpResponse(status=200)

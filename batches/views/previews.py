@@ -20,7 +20,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from batches import storage
-from batches.engine import completing, drafts
+from batches.engine import completing, draftfiles
 from batches.engine.accounts import document_limits
 from batches.engine.templates import of as templates_of
 from batches.manifests import Manifest, ManifestRefused, ManifestRow, read
@@ -65,7 +65,7 @@ def _row_of(draft: Draft, number: int) -> Iterator[Manifest]:
     store = storage.open_store(settings.STORAGE_URL)
     choices = Choices.from_dict(draft.choices)
     with store.open(draft.upload_key) as stream:
-        source = drafts.source(draft, stream)
+        source = draftfiles.source(draft, stream)
         known = templates_of(draft.workspace)
         corrects = draft.target_id is not None
         limits = document_limits(draft.account)

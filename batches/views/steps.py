@@ -16,7 +16,7 @@ from batches.forms import AccountField, CheckForm
 from batches.manifests import decoding
 from batches.manifests.choices import Choices
 from batches.manifests.keys import REMARK
-from batches.models import ConflictPolicy, Draft, DraftState, ProviderAccount, TakeRows
+from batches.models import WORKING_STATES, ConflictPolicy, Draft, DraftState, ProviderAccount, TakeRows
 from batches.selectors import usable_accounts
 from batches.views import problems
 
@@ -150,7 +150,7 @@ def context(draft: Draft, *, may_change: bool, typed_run: Mapping[str, Any] | No
         "draft": draft,
         "title": draft.name or draft.filename,
         "is_living": is_living,
-        "is_working": draft.state in drafts.WORKING,
+        "is_working": draft.state in WORKING_STATES,
         "may_change": may_change and draft.state in drafts.CHANGEABLE,
         "progress": progress(draft),
         "questions": open_questions(draft) if is_living else [],

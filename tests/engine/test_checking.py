@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.db import OperationalError
 
 from batches import queue
-from batches.engine import agreed, checking, drafts, intake, pumping, writing
+from batches.engine import agreed, checking, draftfiles, drafts, intake, pumping, writing
 from batches.models import (
     AuditEntry,
     Batch,
@@ -243,7 +243,7 @@ def test_two_workers_at_once_make_one_batch(store: DiskStore) -> None:
 
 @pytest.mark.parametrize(
     ("where", "name"),
-    [(intake, "check"), (intake, "start"), (drafts, "end_turn"), (drafts, "forget_upload")],
+    [(intake, "check"), (intake, "start"), (drafts, "end_turn"), (draftfiles, "forget")],
 )
 def test_a_kill_anywhere_in_a_start_leaves_one_batch(
     where: Any, name: str, starting: Draft, store: DiskStore, monkeypatch: pytest.MonkeyPatch

@@ -25,7 +25,7 @@ from batches.engine.errors import IntakeRefused
 from batches.management import auditing, choosing, reading, refusals, tables
 from batches.management.readiness import DatabaseCommand
 from batches.manifests import Code, ManifestRefused, from_path
-from batches.models import Batch, ConflictPolicy, TakeRows
+from batches.models import SAMPLE_MOST, Batch, ConflictPolicy, TakeRows
 from batches.wording import BatchState
 
 EXIT_CODES = {
@@ -73,7 +73,7 @@ class Command(DatabaseCommand):
             type=int,
             default=0,
             metavar="N",
-            help=f"Render N documents first, at most {samples.SAMPLE_MOST}; the others wait for their release.",
+            help=f"Render N documents first, at most {SAMPLE_MOST}; the others wait for their release.",
         )
         parser.add_argument(
             "--spend-cap",
@@ -111,8 +111,8 @@ class Command(DatabaseCommand):
             raise choosing.refusal("--dry-run starts nothing, so there is nothing to --wait for.")
         if options["timeout"] is not None and not options["wait"]:
             raise choosing.refusal("--timeout says how long --wait waits; give --wait as well, or leave it out.")
-        if not 0 <= options["sample"] <= samples.SAMPLE_MOST:
-            raise choosing.refusal(f"--sample takes a number from 0 to {samples.SAMPLE_MOST}.")
+        if not 0 <= options["sample"] <= SAMPLE_MOST:
+            raise choosing.refusal(f"--sample takes a number from 0 to {SAMPLE_MOST}.")
         timeout = WAIT_SECONDS if options["timeout"] is None else options["timeout"]
         batch = self._started(options)
         if batch is None:
