@@ -24,13 +24,7 @@ from batches.engine.contention import again_after_deadlock
 from batches.engine.errors import IntakeRefused
 from batches.engine.versionrows import Content
 from batches.manifests import SENDING_ACTIONS, Action, PlannedRow
-from batches.models import (
-    Batch,
-    BatchItem,
-    Draft,
-    DraftState,
-    Workspace,
-)
+from batches.models import Batch, BatchItem, Draft, DraftState, Workspace
 from batches.storage import ArtifactStore
 
 #: Rows of one transaction, and bytes of their texts: a few tenths of a second on either database.

@@ -7,7 +7,6 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,13 +27,6 @@ pytestmark = pytest.mark.django_db
 BY = By(None, "m.okoye", "a test")
 ORDER = Order(BY, reason="The price was wrong.")
 LARGE = f"<h1>large</h1><!-- {'x' * 70_000} -->"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> DiskStore:
-    store = DiskStore(tmp_path / "store")
-    store.ensure()
-    return store
 
 
 def upload(rows: list[dict[str, Any]], files: Mapping[str, str] | None = None) -> manifests.ManifestSource:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -11,13 +10,6 @@ from batches.engine.keeping import PROBE_FIRST, PROBE_MOST, StoreGate, StoreWait
 from batches.storage import StoreFull
 from batches.storage.disk import DiskStore
 from tests.factories import NOW
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> DiskStore:
-    store = DiskStore(tmp_path / "store")
-    store.ensure()
-    return store
 
 
 def refuse(gate: StoreGate, store: DiskStore, *, at: timedelta = timedelta(0)) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -84,13 +83,6 @@ def test_pumps_that_start_at_once_never_share_a_slot() -> None:
 
 
 # --- the sweep ---
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> DiskStore:
-    store = DiskStore(tmp_path / "store")
-    store.ensure()
-    return store
 
 
 def test_the_sweep_clears_leases_that_ran_out_and_no_others(batch: Batch, store: DiskStore, now: datetime) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import random
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -225,13 +224,6 @@ class EchoingProvider:
 
     def prepare(self, source: DocumentSource) -> PreparedRequest:
         return PreparedRequest(route="/v1/pdf", body=f"{source.kind}:{source.text}".encode())
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[DiskStore]:
-    store = DiskStore(tmp_path / "store")
-    store.ensure()
-    return store
 
 
 def _input(text: bytes | None, key: str | None = None) -> Input:

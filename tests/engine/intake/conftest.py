@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from batches import queue
-from batches.storage.disk import DiskStore
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> DiskStore:
-    store = DiskStore(tmp_path / "store")
-    store.ensure()
-    return store
 
 
 @pytest.fixture(autouse=True)

@@ -5,48 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 
-from batches import queue
 from batches.engine import drafts, storeorphans
 from batches.models import AuditEntry, Batch, ColumnMapping, Draft, DraftState, ProviderAccount, Workspace
 from batches.storage import StoreFull, StoreUnavailable
 from batches.storage.disk import DiskStore
 from tests import factories
-from tests.engine.drafted import BROKEN, ROWS, by, checked, fresh, operator, received, run_of, work
+from tests.engine.drafts.drafted import BROKEN, ROWS, by, checked, fresh, operator, received, run_of, work
 from tests.factories import NOW
 from tests.storage.listing import keys_in
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> DiskStore:
-    store = DiskStore(tmp_path / "store")
-    store.ensure()
-    return store
-
-
-@pytest.fixture
-def okoye(workspace: Workspace) -> User:
-    return operator(workspace)
-
-
-@pytest.fixture(autouse=True)
-def rings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    rung: list[str] = []
-    monkeypatch.setattr(queue, "ring_drafts", lambda: rung.append("drafts"))
-    monkeypatch.setattr(queue, "ring", lambda pumps=1: rung.append("pumps"))
-    return rung
-
-
-@pytest.fixture
-def draft(store: DiskStore, workspace: Workspace, account: ProviderAccount, okoye: User) -> Draft:
-    return received(ROWS, store, workspace, account, okoye)
 
 
 def test_an_upload_is_kept_byte_for_byte_before_anything_of_it_is_read(
