@@ -14,7 +14,7 @@ from batches.engine import storecheck, storeslices, sweep, work
 from batches.engine.storeslices import SliceReport
 from batches.models import ProviderAccount, SweepKind, WebhookEvent
 from batches.storage import StoreError
-from tests.simulation import budgets, people
+from tests.simulation import budgets, handing, people
 from tests.simulation.database import read
 from tests.simulation.people import now_of, while_troubled
 from tests.simulation.plan import limits_of
@@ -75,7 +75,7 @@ def _uploads(world: World, dice: random.Random) -> None:
         rows = [{"id": name, "html": f"<h1>{name}-{world.contents[name]}</h1>"} for name in names]
         while True:
             try:
-                world.hand_over(rows)
+                handing.hand_over(world, rows)
             except StoreError:
                 world.scheduler.sleep(dice.uniform(5, 20))  # the person is told, and tries again
             else:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import json
 import logging
 import random
 import traceback
@@ -17,9 +15,8 @@ from unittest import mock
 
 from django.db import InterfaceError, OperationalError, connection
 
-from batches import manifests
 from batches.conf import ENGINE, EngineConf
-from batches.engine import intake, latewatch, samples, slots, stopping, storecheck
+from batches.engine import latewatch, slots, storecheck
 from batches.engine.pump import Pump
 from batches.models import ProviderAccount, Workspace
 from tests.factories import NOW
@@ -196,40 +193,8 @@ class World:
 
     # --- people ---
 
-    def hand_over(self, rows: list[dict[str, str]]) -> None:
-        """Start a batch through the real intake."""
-        source = manifests.from_upload(io.BytesIO(json.dumps(rows).encode()), "manifest.json")
-        checked = intake.check(source, workspace=self.workspace, account=self.account, on_conflict="new-version")
-        asked = budgets.given(self, checked.render_count)
-        with checked.manifest:
-            batch = intake.start(
-                checked,
-                name="",
-                actor=None,
-                actor_words="a person",
-                from_where="command line",
-                creation_key=f"{len(self.handed_over)}",
-                store=self.store,
-                now=self.scheduler.now(),
-                confirmed=True,
-                rules=self._rules(),
-                **asked,
-            )
-        self.handed_over[batch.pk] = len(rows)
-        sample, size = samples.of(batch), budgets.expected_sample(checked.render_count, asked.get("sample_size", 0))
-        if sample is not None:
-            self.handed_over[sample.pk] = size
-        elif size:
-            self.report(f"batch {batch.pk} has no sample of {size}")
-        self.trace("handed over", batch.pk, *(row["id"] for row in rows))
-
     def let_go_on(self, dice: random.Random, batch_id: int) -> None:
         budgets.let_go_on(self, dice, batch_id)
-
-    def _rules(self) -> stopping.Rules:
-        if not self.plan.has("stop_rules"):
-            return stopping.NO_RULES
-        return stopping.Rules(weight=self.rng.choice((1, 1, 3)), stop_after_failures=self.rng.choice((1, 2)))
 
     # --- pumps ---
 
