@@ -196,13 +196,13 @@ class RowDocuments:
         except Unfit as reason:
             report.unfit(keys.TEMPLATE, reason)
             return None
+        if self.choices.are_provider_templates:
+            return self._at_provider(row, slug, report)
         try:
             number = rowtemplates.version(row, self.choices)
         except Unfit as reason:
             report.unfit("template_version", reason)
             return None
-        if self.choices.are_provider_templates:
-            return self._at_provider(row, report)
         template = self._template(slug, number)
         if isinstance(template, Unfit):
             report.unfit(keys.TEMPLATE, template)
@@ -233,18 +233,23 @@ class RowDocuments:
                 self._found_templates[wanted] = self.templates_by_key.setdefault(found.key, found)
         return self._found_templates[wanted]
 
-    def _at_provider(self, row: dict[str, JsonValue], report: RowReport) -> RowDocument | None:
+    def _at_provider(self, row: dict[str, JsonValue], slug: str, report: RowReport) -> RowDocument | None:
         try:
-            text = rowtemplates.for_provider(row, report.business_id or "", self.choices)
+            number = rowtemplates.pinned_version(row, self.choices)
         except Unfit as reason:
-            report.unfit("template_version" if reason.code is Code.MISSING_FIELD else "data", reason)
+            report.unfit("template_version", reason)
             return None
         try:
-            content = contents.checked_data(text, self.limits)
+            data = rowtemplates.data_of(row, report.business_id or "")
+        except Unfit as reason:
+            report.unfit("data", reason)
+            return None
+        try:
+            content = contents.checked_data(rowtemplates.canonical(slug, number, data), self.limits)
         except Unfit as reason:
             report.unfit("data", reason, report.named("The data"))
             return None
-        self._judge_data(rowtemplates.data_of(row, report.business_id or ""), report)
+        self._judge_data(data, report)
         return RowDocument("template", content)
 
 

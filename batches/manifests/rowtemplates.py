@@ -74,13 +74,18 @@ def data_of(row: Mapping[str, JsonValue], business_id: str) -> dict[str, Any]:
 
 def for_provider(row: Mapping[str, JsonValue], business_id: str, choices: Choices) -> str:
     """What is sent to a template that the provider keeps, in its one spelling (`canonical`)."""
+    return canonical(slug(row, choices), pinned_version(row, choices), data_of(row, business_id))
+
+
+def pinned_version(row: Mapping[str, JsonValue], choices: Choices) -> int:
+    """The version that the row asks for of a template that the provider keeps."""
     number = version(row, choices)
     if number is None:
         message = f"The row names no version of the template {shown(slug(row, choices), 60)}."
         raise Unfit(
             Code.MISSING_FIELD, message, 'Give "template_version": without it two tries could print two layouts.'
         )
-    return canonical(slug(row, choices), number, data_of(row, business_id))
+    return number
 
 
 def canonical(template: str, number: int, data: Mapping[str, Any]) -> str:
