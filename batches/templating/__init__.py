@@ -7,8 +7,8 @@ from batches.templating.assets import Files, Inlined, inlined
 from batches.templating.compiling import Compiled, compiled
 from batches.templating.limits import LIMITS, Limits
 from batches.templating.problems import Fault, MissingValue, NotFilled, Problem, TemplateRefused
-from batches.templating.reads import Need, Read
-from batches.templating.samples import columns, example, of_fields
+from batches.templating.reads import Need, Read, of_fields
+from batches.templating.samples import columns, example
 
 __all__ = [
     "LIMITS",

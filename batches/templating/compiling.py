@@ -1,6 +1,6 @@
 """From the text of a template to one that can be filled: parsed, checked whole, and its fields known.
 
-The library parses; `Compiler` goes through what it parsed once, refuses what is not allowed with its line, puts
+The library parses; `walking.Walk` goes through what it parsed once, refuses what is not allowed with its line, puts
 `running.py`'s expressions in the place of the library's, and notes which fields are read where.
 """
 

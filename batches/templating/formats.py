@@ -90,7 +90,7 @@ def _notation(source: str) -> re.Pattern[str]:
     group = get_group_symbol(where)
     last, others = where.decimal_formats[None].grouping  # 3 and 3 in most places, 3 and 2 in India
     alike = next((kind for kind in (_SPACES, _APOSTROPHES) if group in kind), group)
-    point = re.escape(get_decimal_symbol(locale(source)))
+    point = re.escape(get_decimal_symbol(where))
     between = f"[{re.escape(alike)}]"
     whole = rf"(?:[0-9]+|[0-9]{{1,{others}}}(?:{between}[0-9]{{{others}}})*{between}[0-9]{{{last}}})"
     return re.compile(rf"[+-]?{whole}(?:{point}[0-9]+)?")

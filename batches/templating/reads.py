@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -51,6 +51,11 @@ class Read:
         """The same path, read at one more place: it is needed as much as where it is needed most."""
         most = min((self.need, need), key=list(Need).index)
         return replace(self, lines=tuple(sorted({*self.lines, line}))[:lines_most], need=most)
+
+
+def of_fields(fields: Iterable[Mapping[str, Any]]) -> list[Read]:
+    """Reads as `TemplateVersion.fields` keeps them."""
+    return [Read.from_dict(each) for each in fields]
 
 
 def steps(path: str) -> list[str | int | None]:

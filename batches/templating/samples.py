@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
@@ -95,8 +95,3 @@ def _by_name(path: str) -> str:
             return value
     words = re.sub(r"[_\-]+", " ", name).strip()
     return f"Sample {words}"
-
-
-def of_fields(fields: Iterable[Mapping[str, Any]]) -> list[Read]:
-    """Reads as `TemplateVersion.fields` keeps them."""
-    return [Read.from_dict(each) for each in fields]
