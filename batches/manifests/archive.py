@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import IO
 
-from batches.manifests import paths
+from batches.manifests import contents, paths
 from batches.manifests.limits import Limits
-from batches.manifests.problems import Code, ManifestRefused, Unfit, listed, megabytes, shown
+from batches.manifests.problems import Code, ManifestRefused, listed, megabytes, shown
 
 _CHUNK_BYTES = 1 << 16
 _END_RECORD = b"PK\x05\x06"
@@ -40,7 +40,6 @@ _OFFICE_MARKS = (
     ("word/", "a Word document", "Export it as HTML and put it in a ZIP with a manifest."),
     ("ppt/", "a PowerPoint file", "Export it as HTML and put it in a ZIP with a manifest."),
 )
-_WORKBOOK = "xl/workbook.xml"
 _TABLE_TYPE = "application/vnd.oasis.opendocument.spreadsheet"
 #: Whatever zipfile raises on bytes that are no honest ZIP.
 _DAMAGE = (
@@ -114,15 +113,8 @@ class Archive:
 
     def read(self, entry: Entry) -> bytes:
         """One document's bytes. Raises Unfit when it is too large, ManifestRefused when the ZIP lies."""
-        most = self._limits.max_document_bytes
-        if entry.zip_info.file_size > most:
-            claimed = megabytes(entry.zip_info.file_size)
-            raise Unfit(
-                Code.FILE_TOO_LARGE,
-                f"is {claimed} large; {megabytes(most)} are allowed.",
-                "Make the document smaller; pictures are mostly what is large.",
-            )
-        return b"".join(self.chunks(entry, most))
+        contents.check_size(entry.zip_info.file_size, self._limits)
+        return b"".join(self.chunks(entry, self._limits.max_document_bytes))
 
     def chunks(self, entry: Entry, most: int) -> Iterator[bytes]:
         """The entry's bytes, at most `most` of them; counts what really comes out.
@@ -186,7 +178,7 @@ def _is_workbook(entries: list[zipfile.ZipInfo]) -> bool:
     for mark, kind, fix in _OFFICE_MARKS:
         if any(name.startswith(mark) for name in names):
             raise ManifestRefused(Code.WRONG_FILE_TYPE, f"This is {kind}, not a manifest.", fix)
-    return _WORKBOOK in names or any(name.startswith("xl/") for name in names)
+    return any(name.startswith("xl/") for name in names)
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], limits: Limits) -> None:
