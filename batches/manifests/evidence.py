@@ -22,8 +22,8 @@ _LONGEST_PLACEHOLDER = 100
 
 def of_row(row: dict[str, JsonValue]) -> dict[str, Any]:
     """The row's keys and values; texts of documents and very long values are replaced by their length."""
-    first = sorted(row, key=lambda key: key not in KNOWN)[:MOST_KEYS]
-    kept = {key: _kept(key, row[key]) for key in row if key in set(first)}
+    first = set(sorted(row, key=lambda key: key not in KNOWN)[:MOST_KEYS])
+    kept = {key: _kept(key, row[key]) for key in row if key in first}
     left_out = len(row) - len(kept)
     if left_out:
         kept["…"] = f"({left_out:,} more keys)"
