@@ -184,8 +184,9 @@ def _searched(items: QuerySet[BatchItem], q: str) -> QuerySet[BatchItem]:
         | Q(version__job__failure_code__iexact=q)
         | Q(Exists(submitted))
     )
-    if q.isascii() and q.isdigit() and len(q) <= 9:
-        wanted |= Q(position=int(q))
+    position = cursors.number(q)
+    if position is not None:
+        wanted |= Q(position=position)
     return items.filter(wanted)
 
 

@@ -103,6 +103,11 @@ def sample_in_short(batch: Batch, sample: Progress) -> str:
     return f"Sample: {saved}"
 
 
+def correction_name(batch: Batch) -> str:
+    """Of an upload of corrected rows; cut to what a draft's name can hold."""
+    return f"Corrected rows of {batch.name}"[:200]
+
+
 def held_account(account: ProviderAccount) -> str:
     """Why nothing is sent on a held account, and what ends that; its slug stands first."""
     what_to_do = wording.HOLD_WHAT_TO_DO[account.hold_reason]

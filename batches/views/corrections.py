@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import BinaryIO, cast
 
 from django.conf import settings
@@ -14,18 +13,15 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods
 
-from batches import rights, selectors, storage
+from batches import rights, selectors, sentences
 from batches.engine import correcting, drafts
 from batches.engine.drafts import Changes
 from batches.forms import CorrectionForm, too_large_words
 from batches.manifests.choices import NO_CHOICES
 from batches.models import Batch, DraftState, Verb
-from batches.storage import StoreError
+from batches.views import bodies
 from batches.views.access import SignedInRequest, batch_or_404, by
-from batches.views.drafts import look_and_check
-from batches.views.new_batch import FORM_BYTES
-
-log = logging.getLogger(__name__)
+from batches.views.drafts import look_and_check, received
 
 NO_RIGHT = "Your role in this workspace does not allow it: corrected rows are rendered and billed. Ask a manager."
 
@@ -33,10 +29,8 @@ NO_RIGHT = "Your role in this workspace does not allow it: corrected rows are re
 @csrf_exempt  # checked below, once the size is known: reading the token means reading the whole body
 @require_http_methods(["GET", "HEAD", "POST"])
 def batch_correct(request: SignedInRequest, public_id: str) -> HttpResponse:
-    length = request.META.get("CONTENT_LENGTH") or "0"
-    if not length.isdigit() or int(length) > settings.MAX_UPLOAD_BYTES + FORM_BYTES:
-        return render(request, "413.html", {"words": too_large_words()}, status=413)
-    return _batch_correct(request, public_id)
+    refusal = bodies.too_large(request, settings.MAX_UPLOAD_BYTES, too_large_words())
+    return refusal or _batch_correct(request, public_id)
 
 
 @csrf_protect
@@ -55,18 +49,14 @@ def _batch_correct(request: SignedInRequest, public_id: str) -> HttpResponse:
         file.name,
         workspace=batch.workspace,
         account=batch.account,
-        name=f"Corrected rows of {batch.name}"[:200],
+        name=sentences.correction_name(batch),
         target=batch,
         reason=form.cleaned_data["reason"],
     )
-    store = storage.open_store(settings.STORAGE_URL)
-    now = timezone.now()
-    try:
-        draft = drafts.receive(upload, by=by(request), store=store, now=now)
-    except StoreError as error:
-        log.warning("an upload could not be stored: %s", error)
-        form.add_error(None, f"The file could not be stored. {error.words} Try again in a moment.")
+    draft = received(request, upload, form)
+    if draft is None:
         return _page(request, batch, form, status=503)
+    now = timezone.now()
     draft = drafts.look(draft, upload.stream, now=now)
     chosen = correcting.fitting_choices(batch, draft.look)
     if draft.state == DraftState.OPEN and chosen != NO_CHOICES:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_POST, require_safe
 
-from batches import documents, filenames, listings, rights, storage, wording
+from batches import cursors, documents, filenames, listings, rights, storage, wording
 from batches.engine import staleness
 from batches.models import (
     FAILED_STATES,
@@ -25,13 +25,11 @@ from batches.models import (
     Submission,
     TemplateVersion,
 )
-from batches.views import templates, verbs
-from batches.views.access import SignedInRequest, document_or_404, may_write, record
+from batches.views import foreign, templates, verbs
+from batches.views.access import SignedInRequest, document_or_404, record
 from batches.views.stored import chunks, opened, store_away
 
 NOTHING_NEW = 204
-#: The PDF is data from outside: it gets no scripts, no forms and no origin, even if a browser took it for a page.
-PDF_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
 
 
 @login_required
@@ -57,7 +55,7 @@ def document_reveal(request: SignedInRequest, public_id: str) -> HttpResponse:
     """Show a provider job id whole, which at RelayPDF fetches the file without a key: a right of its own, written
     down."""
     document = document_or_404(request.user, public_id)
-    if not may_write(request.user, document.workspace):
+    if not rights.may_start(request.user, document.workspace):
         raise PermissionDenied("The provider's job id fetches the file, so only operators may see it.")
     key = request.POST.get("submission", "")
     submission = get_object_or_404(
@@ -73,8 +71,7 @@ def document_reveal(request: SignedInRequest, public_id: str) -> HttpResponse:
 
 
 def _context(request: SignedInRequest, document: Document, wanted: str | None) -> dict[str, Any]:
-    number = int(wanted) if wanted and wanted.isascii() and wanted.isdigit() and len(wanted) <= 9 else None
-    history = documents.history(document, number=number)
+    history = documents.history(document, number=cursors.number(wanted))
     if history is None:
         raise Http404("No such version.")
     job, now = history.job, timezone.now()
@@ -100,7 +97,7 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
         "rights": rights.rights(request.user, document.workspace),
         "final_badge": wording.FINAL_BADGE,
         "stale_badge": wording.STALE_BADGE,
-        "may_reveal": may_write(request.user, document.workspace),
+        "may_reveal": rights.may_start(request.user, document.workspace),
         "is_live": is_live,
         "offers": may,
         "refused_offers": verbs.refused(offers),
@@ -162,7 +159,5 @@ def document_pdf(request: SignedInRequest, public_id: str, number: int) -> HttpR
     response = StreamingHttpResponse(chunks(file), content_type="application/pdf")
     response["Content-Length"] = str(artifact.byte_count)
     response["Content-Disposition"] = filenames.content_disposition(name, inline=not is_download)
-    response["Content-Security-Policy"] = PDF_POLICY
-    response["X-Content-Type-Options"] = "nosniff"
-    response["Cache-Control"] = "private, no-store"
+    foreign.shut_in(response, foreign.PDF_POLICY)
     return response

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
+from django.forms import Form
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -22,7 +23,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from batches import selectors, storage, uploads
 from batches.engine import drafts, pumping
-from batches.engine.drafts import Changes, Refused, Run
+from batches.engine.drafts import Changes, Refused, Run, Upload
 from batches.forms import CheckForm, RunForm, account_for
 from batches.models import WORKING_STATES, Batch, Draft, DraftState
 from batches.storage import StoreError
@@ -69,6 +70,7 @@ def draft_list(request: SignedInRequest) -> HttpResponse:
         "may_start": selectors.writable_workspaces(request.user).exists(),
         "newer": f"?{view}before={page.before}" if page.before else "",
         "older": f"?{view}after={page.after}" if page.after else "",
+        "kept_days": drafts.KEPT.days,
         "nav": "batches",
     }
     return render(request, "batches/draft_list.html", context)
@@ -224,6 +226,17 @@ def draft_discard(request: SignedInRequest, public_id: str) -> HttpResponse:
 
 
 # --- in the request -------------------------------------------------------------------------------------------------
+
+
+def received(request: SignedInRequest, upload: Upload, form: Form) -> Draft | None:
+    """The draft that an upload became; None where the store cannot keep the file, which the form says then."""
+    store = storage.open_store(settings.STORAGE_URL)
+    try:
+        return drafts.receive(upload, by=by(request), store=store, now=timezone.now())
+    except StoreError as error:
+        log.warning("an upload could not be stored: %s", error)
+        form.add_error(None, f"The file could not be stored. {error.words} Try again in a moment.")
+        return None
 
 
 def look_and_check(draft: Draft, stream: BinaryIO) -> Draft:

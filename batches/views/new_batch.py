@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import logging
-
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods
 
-from batches import filenames, selectors, storage, uploads
+from batches import filenames, selectors, uploads
 from batches.engine import drafts
 from batches.forms import NewBatchForm, too_large_words
 from batches.models import ConflictPolicy
-from batches.storage import StoreError
-from batches.views.access import SignedInRequest, by
-from batches.views.drafts import look_and_check
-
-log = logging.getLogger(__name__)
-
-#: Room for the other fields of the form beside the file.
-FORM_BYTES = 64 * 1024
+from batches.views import bodies
+from batches.views.access import SignedInRequest
+from batches.views.drafts import look_and_check, received
 
 
 @csrf_exempt  # checked below, once the size is known: reading the token means reading the whole body
 @require_http_methods(["GET", "HEAD", "POST"])
 def batch_new(request: SignedInRequest) -> HttpResponse:
-    length = request.META.get("CONTENT_LENGTH") or "0"
-    if not length.isdigit() or int(length) > settings.MAX_UPLOAD_BYTES + FORM_BYTES:
-        return render(request, "413.html", {"words": too_large_words()}, status=413)
-    return _batch_new(request)
+    return bodies.too_large(request, settings.MAX_UPLOAD_BYTES, too_large_words()) or _batch_new(request)
 
 
 @csrf_protect
@@ -55,12 +44,8 @@ def _batch_new(request: SignedInRequest) -> HttpResponse:
         name=chosen["name"] or filenames.batch_name(filename),
         on_conflict=chosen["on_conflict"] or ConflictPolicy.REFUSE,
     )
-    store = storage.open_store(settings.STORAGE_URL)
-    try:
-        draft = drafts.receive(upload, by=by(request), store=store, now=timezone.now())
-    except StoreError as error:
-        log.warning("an upload could not be stored: %s", error)
-        form.add_error(None, f"The file could not be stored. {error.words} Try again in a moment.")
+    draft = received(request, upload, form)
+    if draft is None:
         return _page(request, form, status=503)
     look_and_check(draft, stream)
     return redirect("batches:draft_detail", draft.public_id)

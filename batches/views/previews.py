@@ -19,22 +19,19 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from batches import storage
+from batches import storage, uploads
 from batches.engine import completing, draftfiles
 from batches.engine.accounts import document_limits
 from batches.engine.templates import of as templates_of
 from batches.manifests import Manifest, ManifestRefused, ManifestRow, read
 from batches.manifests.choices import Choices
-from batches.models import Draft, DraftState
+from batches.models import Draft
 from batches.storage import ObjectMissing, StoreError
+from batches.views import foreign
 from batches.views.access import SignedInRequest
 from batches.views.drafts import draft_or_404
 from batches.views.stored import store_away
 
-POLICY = (
-    "sandbox; default-src 'none'; img-src data:; font-src data:; style-src 'unsafe-inline'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'self'"
-)
 GONE = "The file of this draft is no longer kept."
 NO_ROW = "The file has no such row."
 CELL_MOST = 2000
@@ -45,7 +42,7 @@ CELL_MOST = 2000
 def draft_row(request: SignedInRequest, public_id: str, number: int) -> HttpResponse:
     """The row's page; with `?frame` the document alone."""
     draft = draft_or_404(request, public_id)
-    if draft.state in (DraftState.SWEPT, DraftState.STARTED):
+    if draft.state not in uploads.LIVING:
         raise Http404(GONE)
     try:
         with _row_of(draft, number) as manifest:
@@ -118,10 +115,8 @@ def _frame(draft: Draft, manifest: Manifest) -> HttpResponse:
     if kind != "html":
         text = f'<!doctype html><meta charset="utf-8"><pre style="white-space:pre-wrap">{html.escape(text)}</pre>'
     response = HttpResponse(text.encode(), content_type="text/html; charset=utf-8")
-    response["Content-Security-Policy"] = POLICY
-    response["X-Content-Type-Options"] = "nosniff"
+    foreign.shut_in(response, foreign.HTML_POLICY)
     response["Referrer-Policy"] = "no-referrer"
-    response["Cache-Control"] = "private, no-store"
     return response
 
 

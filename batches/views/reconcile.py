@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from batches import rights, storage, wording
+from batches import cursors, rights, storage, wording
 from batches.engine import adoption, reconcile, standings, verbs
 from batches.engine.accounts import Providers
 from batches.engine.adoption import Inspection
@@ -64,10 +64,8 @@ def _item(document: Document, wanted: str | None) -> BatchItem:
     """The item that the verbs are applied to: the newest that names the version, a live one first."""
     items = BatchItem.objects.filter(document=document).select_related("version__job__account")
     items = items.defer(*(f"version__job__account__{name}" for name in ACCOUNT_SECRETS))
-    if wanted and wanted.isascii() and wanted.isdigit() and len(wanted) <= 9:
-        items = items.filter(version__number=int(wanted))
-    else:
-        items = items.filter(version=document.current_version)
+    number = cursors.number(wanted)
+    items = items.filter(version=document.current_version) if number is None else items.filter(version__number=number)
     item = items.order_by(F("cancelled_at").asc(nulls_first=True), "-pk").first()
     if item is None:
         raise Http404("No batch names this version.")

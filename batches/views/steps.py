@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from batches import sentences, uploads, wording
+from batches import cursors, sentences, uploads, wording
 from batches.engine import drafts
-from batches.forms import AccountField, CheckForm
+from batches.forms import AccountField
 from batches.manifests import decoding
 from batches.manifests.choices import Choices
 from batches.manifests.keys import REMARK
@@ -31,8 +31,6 @@ CONTAINERS = {"zip": "in a ZIP", "folder": "in a folder"}
 SAMPLE_CELL = 80
 #: Between the name of a template and its version, in the value of an option.
 VERSION = "@"
-#: As in a column of a table.
-VERSION_DIGITS_MOST = 9
 
 
 @dataclass(frozen=True)
@@ -121,20 +119,15 @@ def map_choices(draft: Draft, sent: Mapping[str, str]) -> tuple[dict[str, Any], 
         }
     at_provider = sent.get("provider_template", "").strip()
     if at_provider:
-        version = sent.get("provider_version", "").strip()
-        if not _is_version(version) or not int(version):
+        version = cursors.number(sent.get("provider_version", "").strip())
+        if not version:
             return {}, "Give the version of the provider's template as a whole number: it is pinned in each document."
-        own = {"template": at_provider, "template_version": int(version), "are_provider_templates": True}
+        own = {"template": at_provider, "template_version": version, "are_provider_templates": True}
         return chosen | own, ""
     if "template" in sent:
         slug, _, number = sent["template"].partition(VERSION)
-        version_number = int(number) if _is_version(number) else None
-        chosen |= {"template": slug, "template_version": version_number, "are_provider_templates": False}
+        chosen |= {"template": slug, "template_version": cursors.number(number), "are_provider_templates": False}
     return chosen, ""
-
-
-def _is_version(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= VERSION_DIGITS_MOST
 
 
 # --- what is shown --------------------------------------------------------------------------------------------------
@@ -318,7 +311,6 @@ def _checked(draft: Draft, report: Mapping[str, Any], typed_run: Mapping[str, An
         "failed_before": report["summary"].get("attached_failed", 0),
         "has_conflicts": any(error["code"] == "id_content_conflict" for error in errors)
         or draft.on_conflict == ConflictPolicy.NEW_VERSION,
-        "conflict_form": CheckForm(initial={"on_conflict": draft.on_conflict, "take": draft.take}),
         "conflicts": [Option(value, label, value == draft.on_conflict) for value, label in ConflictPolicy.choices],
         "takes": [Option(value, label, value == draft.take) for value, label in TakeRows.choices],
         "asks_take": not corrects and _asks_take(draft, report),

@@ -15,19 +15,16 @@ from django.utils import timezone
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_http_methods, require_safe
 
-from batches import differences, filenames, rights, template_rows, templating
+from batches import cursors, differences, filenames, rights, template_rows, templating
 from batches.engine import publishing, staleness, templates
 from batches.engine.errors import TemplateRule
 from batches.manifests.problems import Unfit
 from batches.models import Template, TemplateVersion
 from batches.templating import Need
+from batches.views import foreign
 from batches.views.access import SignedInRequest, by, typed
 from batches.views.templates import address, refuse_unless_publisher, template_or_404
 
-#: What a template holds is somebody's HTML: no scripts, no forms, no origin, nothing from elsewhere.
-PREVIEW_POLICY = (
-    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; frame-ancestors 'self'"
-)
 NEEDS = {
     Need.ALWAYS: "Every row needs it",
     Need.SOMETIMES: "Rows for which its condition holds need it",
@@ -83,10 +80,8 @@ class _NoFiles:
 
 
 def _against(request: SignedInRequest, template: Template) -> TemplateVersion | None:
-    given = request.GET.get("against", "")
-    if not (given.isascii() and given.isdigit() and len(given) <= 9):
-        return None
-    return version_or_404(template, int(given))
+    number = cursors.number(request.GET.get("against"))
+    return None if number is None else version_or_404(template, number)
 
 
 def _shortened(source: str) -> str:
@@ -110,9 +105,7 @@ def template_preview(request: SignedInRequest, slug: str, number: int) -> HttpRe
     except Unfit as unfit:
         words = f"Invented data does not fill it: {unfit.message} {unfit.fix} Rows of your own may."
         response = HttpResponse(words, content_type="text/plain; charset=utf-8")
-    response["Content-Security-Policy"] = PREVIEW_POLICY
-    response["X-Content-Type-Options"] = "nosniff"
-    response["Cache-Control"] = "private, no-store"
+    foreign.shut_in(response, foreign.HTML_POLICY)
     return response
 
 
@@ -121,9 +114,9 @@ def template_preview(request: SignedInRequest, slug: str, number: int) -> HttpRe
 def template_sample(request: SignedInRequest, slug: str) -> HttpResponse:
     """A table for the template: a column for each field and one row; of the published version, else of the newest."""
     template = template_or_404(request, slug)
-    given = request.GET.get("version", "")
-    if given.isascii() and given.isdigit() and len(given) <= 9:
-        version: TemplateVersion | None = version_or_404(template, int(given))
+    number = cursors.number(request.GET.get("version"))
+    if number is not None:
+        version: TemplateVersion | None = version_or_404(template, number)
     else:
         version = template.published or publishing.latest(template)
     if version is None:
@@ -156,8 +149,7 @@ def template_publish(request: SignedInRequest, slug: str, number: int) -> HttpRe
             words = f"Version {number} is published: rows that pin none get it from now on."
             messages.info(request, words if is_done else f"Version {number} was published already.")
             return redirect(address("template_detail", template))
-    given = request.GET.get("after", "")
-    after = int(given) if given.isascii() and given.isdigit() and len(given) < 18 else 0
+    after = cursors.number(request.GET.get("after")) or 0
     look = staleness.look(version, after=after)
     context: dict[str, Any] = {
         "nav": "templates",

@@ -22,10 +22,9 @@ from batches.engine.errors import TemplateRule
 from batches.engine.template_uploads import Uploaded
 from batches.models import Template, Workspace
 from batches.templating import Problem, TemplateRefused
+from batches.views import bodies
 from batches.views.access import SignedInRequest, by, typed
 
-#: Room for the other fields of the form beside the file.
-FORM_BYTES = 64 * 1024
 NOT_ALLOWED = "You may look at templates but not change them. Ask an administrator for the role Manager."
 NO_FILE = Problem(None, None, "Choose a file: an HTML file, or a ZIP with one and its pictures, fonts and styles.", "")
 
@@ -70,12 +69,9 @@ def template_list(request: SignedInRequest) -> HttpResponse:
 
 
 def _too_large(request: SignedInRequest) -> HttpResponse | None:
-    length = request.META.get("CONTENT_LENGTH") or "0"
     most = template_uploads.LIMITS.max_upload_bytes
-    if length.isdigit() and int(length) <= most + FORM_BYTES:
-        return None
     words = f"The template is too large; {wording.size(most)} are allowed. Use smaller pictures and fewer fonts."
-    return render(request, "413.html", {"words": words}, status=413)
+    return bodies.too_large(request, most, words)
 
 
 @csrf_exempt  # checked below, once the size is known: reading the token means reading the whole body

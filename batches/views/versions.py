@@ -22,13 +22,13 @@ from batches.engine.verbs import Asked
 from batches.manifests import Limits
 from batches.manifests.single import read_single
 from batches.models import BatchItem, Document, DocumentVersion, ItemResult, SourceKind, Verb
-from batches.views import refilling
+from batches.views import bodies, refilling
 from batches.views.access import SignedInRequest, by, document_or_404, record, typed
 from batches.views.stored import opened, store_away
 
 #: Texts up to this length are offered for editing on the page; larger ones are uploaded as a file.
 EDITABLE_BYTES = 500_000
-#: Room for the other fields of the form beside the file.
+#: Room for the other fields of the form beside the file: the text of the document is one of them.
 FORM_BYTES = 2 * 1024**2
 SAME, UPLOAD, EDIT, DATA = "same", "upload", "edit", "data"
 _NOT_ALLOWED = "You may look at documents but not regenerate them. Ask an administrator for the role Manager."
@@ -54,12 +54,9 @@ class Form:
 @csrf_exempt  # checked below, once the size is known: reading the token means reading the whole body
 @require_http_methods(["GET", "HEAD", "POST"])
 def document_regenerate(request: SignedInRequest, public_id: str) -> HttpResponse:
-    length = request.META.get("CONTENT_LENGTH") or "0"
     limit = Limits().max_document_bytes
-    if not length.isdigit() or int(length) > limit + FORM_BYTES:
-        words = f"The document is too large; {wording.size(limit)} are allowed. Make it smaller."
-        return render(request, "413.html", {"words": words}, status=413)
-    return _regenerate(request, public_id)
+    words = f"The document is too large; {wording.size(limit)} are allowed. Make it smaller."
+    return bodies.too_large(request, limit, words, room=FORM_BYTES) or _regenerate(request, public_id)
 
 
 @csrf_protect
@@ -78,7 +75,7 @@ def _regenerate(request: SignedInRequest, public_id: str) -> HttpResponse:
     if request.method != "POST":
         if version.input_bytes <= EDITABLE_BYTES:  # the page shows it
             record(request, "view_input", f"document {document.public_id} v{version.number}", document.workspace)
-        return _page(request, document, version, items, text, _fresh(version, items, text))
+        return _page(request, document, version, items, _fresh(version, items, text))
     form = _given(request)
     if form.version != str(version.number):
         return _made_already(request, document, form)
@@ -89,7 +86,7 @@ def _regenerate(request: SignedInRequest, public_id: str) -> HttpResponse:
     if not form.reason:
         form.errors.append("Say why: the reason stays with the version and in the audit log.")
     if form.errors:
-        return _page(request, document, version, items, text, form, status=422)
+        return _page(request, document, version, items, form, status=422)
     order = Order(
         by=by(request),
         reason=form.reason,
@@ -105,7 +102,7 @@ def _regenerate(request: SignedInRequest, public_id: str) -> HttpResponse:
             return _made_already(request, document, form)
         form.errors += dict.fromkeys(result.words for result in results.values())
         is_ours = any(result.result is ItemResult.FAILED for result in results.values())
-        return _page(request, document, version, items, text, form, status=503 if is_ours else 422)
+        return _page(request, document, version, items, form, status=503 if is_ours else 422)
     for words in dict.fromkeys(result.words for result in results.values()):
         messages.info(request, words)
     return redirect("batches:document_detail", document.public_id)
@@ -258,7 +255,6 @@ def _page(
     document: Document,
     version: DocumentVersion,
     items: list[BatchItem],
-    text: str,
     form: Form,
     *,
     status: int = 200,

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from batches import manifests, storage, wording
+from batches import manifests, sentences, storage, wording
 from batches.engine import correcting, drafts, intake, templates
 from batches.engine.correcting import Correction
 from batches.engine.errors import IntakeRefused
@@ -148,7 +148,7 @@ def _replaced(correction: Correction, options: dict[str, Any], store: ArtifactSt
         correction.manifest.filename,
         workspace=batch.workspace,
         account=batch.account,
-        name=f"Corrected rows of {batch.name}"[:200],
+        name=sentences.correction_name(batch),
         target=batch,
         reason=reason,
     )
