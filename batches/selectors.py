@@ -6,7 +6,6 @@ whole batch except `batch_json`, whose shape lists every item.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -307,12 +306,6 @@ def usable_accounts(workspaces: Iterable[Workspace] | QuerySet[Workspace]) -> Qu
         Q(workspace__isnull=True) | Q(workspace__in=workspaces), archived_at__isnull=True
     )
     return usable.defer(*ACCOUNT_SECRETS).order_by("name", "pk")
-
-
-def started_batch(workspace: Workspace, creation_key: str) -> Batch | None:
-    """The batch that `intake.start` made with this key; rows keep the key's digest."""
-    digest = hashlib.sha256(creation_key.encode()).hexdigest()
-    return Batch.objects.filter(workspace=workspace, creation_key=digest).first()
 
 
 def held_accounts(batch: Batch, progress: Progress) -> list[ProviderAccount]:

@@ -43,10 +43,6 @@ def document_or_404(user: User, public_id: str) -> Document:
     return document
 
 
-def may_write(user: User, workspace: Workspace) -> bool:
-    return selectors.writable_workspaces(user).filter(pk=workspace.pk).exists()
-
-
 def by(request: HttpRequest) -> By:
     """Who lets the engine do something, and from where."""
     return By(request.user, request.user.get_username(), request.META.get("REMOTE_ADDR", ""))

@@ -15,9 +15,9 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from batches import archives, filenames, results, storage
+from batches import archives, filenames, results, rights, storage
 from batches.engine import leftout
-from batches.views.access import SignedInRequest, batch_or_404, may_write, record
+from batches.views.access import SignedInRequest, batch_or_404, record
 from batches.views.stored import chunks, opened, store_away
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def batch_archive(request: SignedInRequest, public_id: str) -> HttpResponseBase:
     batch = batch_or_404(request.user, public_id)
     try:
         store = storage.open_store(settings.STORAGE_URL)
-        with_ids = may_write(request.user, batch.workspace)
+        with_ids = rights.may_start(request.user, batch.workspace)
         archive = archives.build(batch, store=store, now=timezone.now(), with_ids=with_ids)
     except archives.NothingSaved:
         messages.info(request, "Nothing of this batch is saved yet, so there is nothing to download.")
@@ -55,7 +55,7 @@ def batch_results(request: SignedInRequest, public_id: str, format: str) -> Http
     if format not in TYPES:
         raise Http404("Results come as csv or jsonl.")
     record(request, "download_results", f"batch {batch.public_id}", batch.workspace, format=format)
-    rows = results.rows(batch, with_ids=may_write(request.user, batch.workspace))
+    rows = results.rows(batch, with_ids=rights.may_start(request.user, batch.workspace))
     lines = results.csv_lines(results.COLUMNS, rows) if format == "csv" else results.jsonl_lines(rows)
     name = f"{filenames.safe_stem(batch.name, limit=80)}-results.{format}"
     return _attachment((line.encode() for line in lines), name, TYPES[format])
