@@ -25,6 +25,11 @@ class AccountField(forms.ModelChoiceField):
         return f"{account.name} ({wording.pace(sentences.interval_ms(account))}{held})"
 
 
+def spend_cap_field() -> forms.DecimalField:
+    """What `Batch.spend_cap` can hold."""
+    return forms.DecimalField(min_value=0, max_digits=12, decimal_places=4, required=False, label="Spend cap")
+
+
 class NewBatchForm(forms.Form):
     """A file, or a pasted table, and for whom it is. Offers only workspaces in which the user may start a batch."""
 
@@ -101,7 +106,7 @@ class RunForm(forms.Form):
     name = forms.CharField(max_length=200, required=False, label="Name")
     sample_size = forms.IntegerField(min_value=0, max_value=20, required=False, label="Sample")
     stop_after_failures = forms.IntegerField(min_value=1, max_value=1_000_000, required=False, label="Failures")
-    spend_cap = forms.DecimalField(min_value=0, max_digits=12, decimal_places=4, required=False, label="Spend cap")
+    spend_cap = spend_cap_field()
     confirmed = forms.BooleanField(required=False)
 
 

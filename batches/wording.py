@@ -296,6 +296,10 @@ ON_TRIAL = (
 )
 
 
+#: What a page and a command say once somebody has looked at the sample of a batch.
+RELEASED = "Released: the rest of it is sent."
+
+
 def resume_command(public_id: str) -> str:
     """What a person types to let a paused batch go on."""
     return f"{settings.COMMAND_LINE} batch {public_id} --resume"

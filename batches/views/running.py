@@ -8,7 +8,6 @@ from decimal import Decimal
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.forms import DecimalField
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -17,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from batches import rights, selectors, wording
 from batches.engine import running, samples
 from batches.engine.errors import SpendCapReached
+from batches.forms import spend_cap_field
 from batches.models import Batch
 from batches.views.access import SignedInRequest, batch_or_404, by, typed
 
@@ -85,7 +85,7 @@ def batch_release(request: SignedInRequest, public_id: str) -> HttpResponse:
         messages.error(request, reached.words)
         return redirect("batches:batch_running", batch.public_id)
     if is_done:
-        messages.info(request, "Released: the rest of it is sent.")
+        messages.info(request, wording.RELEASED)
     else:
         messages.error(request, "It does not wait for its release; nothing was changed.")
     return redirect("batches:batch_detail", batch.public_id)
@@ -97,7 +97,7 @@ def _new_cap(request: SignedInRequest, batch: Batch) -> Decimal | None:
     if not words or batch.spend_cap is None:
         return None
     try:
-        return DecimalField(max_digits=12, decimal_places=4, min_value=0).clean(words)  # type: ignore[no-any-return] # a Decimal
+        return spend_cap_field().clean(words)  # type: ignore[no-any-return] # a Decimal
     except ValidationError as error:
         raise SpendCapReached(f"The new spend cap cannot be taken: {' '.join(error.messages)}") from error
 

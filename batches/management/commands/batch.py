@@ -88,7 +88,7 @@ def _pause(batch: Batch, reason: str) -> str:
 def _resume(batch: Batch, reason: str, spend_cap: Decimal | None) -> str:
     try:
         if running.resume(batch.pk, reason=reason, by=auditing.by(), now=timezone.now(), spend_cap=spend_cap):
-            return "Released: the rest of it is sent." if batch.waits_for_release else "Resumed."
+            return wording.RELEASED if batch.waits_for_release else "Resumed."
     except SpendCapReached as reached:
         raise choosing.refusal(reached.words) from reached
     if batch.cancelled_at is not None:
