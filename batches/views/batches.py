@@ -200,35 +200,22 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
     held_rights = rights.rights(request.user, batch.workspace)
     all_causes = "all" if _shows_all_causes(request) else ""
     progress = selectors.progress(batch)
-    counts = progress.counts
     held = selectors.held_accounts(batch, progress)
-    notices = attention.notices(batch, counts)
+    notices = attention.notices(batch, progress.counts)
     found = failures.Causes()
     if progress.needs_attention:
-        found = failures.causes(batch, total=counts.total, shows_all=bool(all_causes))
+        found = failures.causes(batch, total=progress.counts.total, shows_all=bool(all_causes))
     is_live = progress.state not in wording.ENDED_STATES
     standstill, account_alerts = _trouble(batch) if is_live else ("", [])
-    waits_until = selectors.waits_until(batch, progress, now=timezone.now())
-    sentence = sentences.status_sentence(
-        batch, progress, held, waits_until=waits_until, cancelled_because=selectors.cancel_reason(batch)
-    )
+    head = _head(batch, progress, held)
     sample = listings.sample_of(batch, progress)
-    cap_words = _cap_words(batch)
     tabs = _tabs(batch, progress, group=group, q=q)
     current = next(tab for tab in tabs if tab.is_current)
     return {
         "batch": batch,
         "nav": "batches",
         "progress": progress,
-        "badge": wording.BATCH_BADGES[progress.state],
-        "second_badge": wording.second_badge(
-            progress.state, is_paused=batch.paused_at is not None, is_cancelled=batch.cancelled_at is not None
-        ),
-        "starter": selectors.starters([batch]).get(batch.pk, ""),
-        "sentence": sentence,
-        "breakdown": sentences.breakdown(progress),
-        "estimate": sentences.sending_estimate(batch, progress),
-        "attention": sentences.attention_sentence(progress),
+        **head,
         "causes": found,
         "form_key": get_random_string(32),
         "cause_cards": causes.cards(found, held_rights) if found.shown else [],
@@ -238,7 +225,6 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         "account_alerts": account_alerts,
         "noticed": notices,
         "sample": sample,
-        "cap_words": cap_words,
         "tabs": tabs,
         "current": current,
         "matching": current.count,
@@ -250,12 +236,30 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         "q": q,
         "is_live": is_live,
         # A batch of 100,000 takes about 0.2 s to count, so large ones are asked less often.
-        "poll_seconds": 2 if counts.total <= 5000 else 5,
-        "summary_revision": listings.digest(progress, sentence, cap_words),
+        "poll_seconds": 2 if progress.counts.total <= 5000 else 5,
+        "summary_revision": listings.digest(progress, head["sentence"], head["cap_words"]),
         "sample_revision": listings.digest(
             sample and (sample.sentence, [row.revision for row in sample.rows]), batch.waits_for_release
         ),
         "notices_revision": _notices_revision(found, notices, held, standstill, account_alerts),
+    }
+
+
+def _head(batch: Batch, progress: selectors.Progress, held: Sequence[ProviderAccount]) -> dict[str, Any]:
+    """What stands above the documents: how the batch is, in badges and sentences."""
+    waits_until = selectors.waits_until(batch, progress, now=timezone.now())
+    is_paused, is_cancelled = batch.paused_at is not None, batch.cancelled_at is not None
+    return {
+        "badge": wording.BATCH_BADGES[progress.state],
+        "second_badge": wording.second_badge(progress.state, is_paused=is_paused, is_cancelled=is_cancelled),
+        "starter": selectors.starters([batch]).get(batch.pk, ""),
+        "sentence": sentences.status_sentence(
+            batch, progress, held, waits_until=waits_until, cancelled_because=selectors.cancel_reason(batch)
+        ),
+        "breakdown": sentences.breakdown(progress),
+        "estimate": sentences.sending_estimate(batch, progress),
+        "attention": sentences.attention_sentence(progress),
+        "cap_words": _cap_words(batch),
     }
 
 

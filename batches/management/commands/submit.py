@@ -58,29 +58,7 @@ class Command(DatabaseCommand):
             default=ConflictPolicy.REFUSE,
             help="What to do with an id that is known with other content.",
         )
-        parser.add_argument(
-            "--weight", type=int, default=1, metavar="W", help="Its share beside other running batches, 1 to 100."
-        )
-        parser.add_argument("--stop-after-failures", type=int, metavar="N", help="Pause by itself after N failures.")
-        parser.add_argument(
-            "--stop-after-percent",
-            type=int,
-            metavar="P",
-            help="Pause by itself when P per cent of the finished documents have failed.",
-        )
-        parser.add_argument(
-            "--sample",
-            type=int,
-            default=0,
-            metavar="N",
-            help=f"Render N documents first, at most {SAMPLE_MOST}; the others wait for their release.",
-        )
-        parser.add_argument(
-            "--spend-cap",
-            type=choosing.amount,
-            metavar="AMOUNT",
-            help="Pause by itself before it may have cost more, in the account's currency.",
-        )
+        _add_rules(parser)
         parser.add_argument(
             "--take",
             choices=TakeRows.values,
@@ -250,6 +228,33 @@ class Command(DatabaseCommand):
                 self.stderr.write(f"The batch is paused: {wording.sentence(reason or 'no reason was given')}")
             pause = max(LOOK_EVERY_SECONDS, LOOK_SHARE * (time.monotonic() - begun))
             never.wait(min(pause, max(0.0, until - time.monotonic())))
+
+
+def _add_rules(parser: CommandParser) -> None:
+    """How fast it goes, how much of it at first, and when it stops by itself."""
+    parser.add_argument(
+        "--weight", type=int, default=1, metavar="W", help="Its share beside other running batches, 1 to 100."
+    )
+    parser.add_argument("--stop-after-failures", type=int, metavar="N", help="Pause by itself after N failures.")
+    parser.add_argument(
+        "--stop-after-percent",
+        type=int,
+        metavar="P",
+        help="Pause by itself when P per cent of the finished documents have failed.",
+    )
+    parser.add_argument(
+        "--sample",
+        type=int,
+        default=0,
+        metavar="N",
+        help=f"Render N documents first, at most {SAMPLE_MOST}; the others wait for their release.",
+    )
+    parser.add_argument(
+        "--spend-cap",
+        type=choosing.amount,
+        metavar="AMOUNT",
+        help="Pause by itself before it may have cost more, in the account's currency.",
+    )
 
 
 def _refuse_an_empty_folder(path: Path) -> None:
