@@ -24,7 +24,6 @@ from batches.models import (
     Batch,
     ColumnMapping,
     Document,
-    Draft,
     Duration,
     Exchange,
     Job,
@@ -44,6 +43,7 @@ from tests.factories import (
     NOW,
     make_bulk_action,
     make_bulk_action_item,
+    make_draft,
     make_job,
     make_saved_job,
     make_template_version,
@@ -84,16 +84,7 @@ def rows(batch: Batch, admin_user: User) -> Job:
     StoreSweep.objects.create(kind="objects")
     make_bulk_action_item(action=make_bulk_action(batch=batch), job=job)
     ColumnMapping.objects.create(workspace=batch.workspace, header_sha256="0" * 64, mapping={"Nr": "id"})
-    Draft.objects.create(
-        public_id="drf_1",
-        workspace=batch.workspace,
-        account=account,
-        filename="invoices.csv",
-        upload_key="north/uploads/1",
-        upload_sha256="0" * 64,
-        upload_bytes=1,
-        created_by=admin_user,
-    )
+    make_draft(batch=batch, account=account, created_by=admin_user)
     make_template_version(workspace=batch.workspace, source="<p>{{ name }}</p>")
     return job
 

@@ -17,7 +17,7 @@ from batches.engine import storeorphans
 from batches.models import AuditEntry, Batch, Draft, DraftState, Job, JobState, Role, Workspace
 from batches.storage import StoreUnavailable
 from batches.storage.disk import DiskStore
-from tests.factories import make_template_version
+from tests.factories import make_draft, make_template_version
 from tests.web.conftest import make_member, signed_in
 from tests.web.starting import start
 
@@ -238,17 +238,7 @@ def test_a_batch_without_left_out_rows_has_no_line_for_them(failed: Batch, opera
 
 
 def test_a_file_that_came_from_the_command_line_is_listed_as_such(failed: Batch, operator: Client) -> None:
-    draft = Draft.objects.create(
-        public_id="dft_cli",
-        workspace=failed.workspace,
-        account=failed.account,
-        target=failed,
-        filename="failed.csv",
-        upload_key="workspace/uploads/dft_cli",
-        upload_sha256="0" * 64,
-        upload_bytes=1,
-        state=DraftState.STARTED,
-    )
+    draft = make_draft(batch=failed, target=failed, filename="failed.csv", state=DraftState.STARTED, created_by=None)
     over = operator.get(reverse("batches:draft_list") + "?view=over")
     detail = operator.get(reverse("batches:draft_detail", args=[draft.public_id]))
     assert (over.status_code, "the command line" in over.text) == (200, True)
