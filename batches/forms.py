@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
 from batches import selectors, sentences, wording
-from batches.models import ConflictPolicy, Draft, ProviderAccount, TakeRows, Workspace
+from batches.models import SAMPLE_MOST, ConflictPolicy, Draft, ProviderAccount, TakeRows, Workspace
 
 #: Name of a table that was pasted instead of uploaded.
 PASTED = "pasted.txt"
@@ -104,7 +104,7 @@ class RunForm(forms.Form):
     generation = forms.IntegerField(min_value=0, max_value=COUNT_MOST, widget=forms.HiddenInput, label="This page")
     renders = forms.IntegerField(min_value=0, max_value=COUNT_MOST, widget=forms.HiddenInput, label="This page")
     name = forms.CharField(max_length=200, required=False, label="Name")
-    sample_size = forms.IntegerField(min_value=0, max_value=20, required=False, label="Sample")
+    sample_size = forms.IntegerField(min_value=0, max_value=SAMPLE_MOST, required=False, label="Sample")
     stop_after_failures = forms.IntegerField(min_value=1, max_value=1_000_000, required=False, label="Failures")
     spend_cap = spend_cap_field()
     confirmed = forms.BooleanField(required=False)

@@ -298,6 +298,8 @@ ON_TRIAL = (
 
 #: What a page and a command say once somebody has looked at the sample of a batch.
 RELEASED = "Released: the rest of it is sent."
+#: And of corrected rows that change nothing.
+NOTHING_TO_REPLACE = "There is nothing to replace: no failed row of the file has other content than before."
 
 
 def resume_command(public_id: str) -> str:

@@ -16,7 +16,7 @@ from batches.forms import AccountField
 from batches.manifests import decoding
 from batches.manifests.choices import Choices
 from batches.manifests.keys import REMARK
-from batches.models import WORKING_STATES, ConflictPolicy, Draft, DraftState, ProviderAccount, TakeRows
+from batches.models import SAMPLE_MOST, WORKING_STATES, ConflictPolicy, Draft, DraftState, ProviderAccount, TakeRows
 from batches.selectors import usable_accounts
 from batches.views import problems
 
@@ -307,6 +307,7 @@ def _checked(draft: Draft, report: Mapping[str, Any], typed_run: Mapping[str, An
         "warnings": problems.presented(report["warnings"]),
         "outcomes": problems.outcomes(report["summary"], corrects=corrects),
         "corrections": problems.corrections(report),
+        "nothing_to_replace": wording.NOTHING_TO_REPLACE,
         "without_sending": problems.without_sending(report["summary"]),
         "failed_before": report["summary"].get("attached_failed", 0),
         "has_conflicts": any(error["code"] == "id_content_conflict" for error in errors)
@@ -320,6 +321,7 @@ def _checked(draft: Draft, report: Mapping[str, Any], typed_run: Mapping[str, An
         "accounts": _accounts(draft),
         "needs_confirmation": any(notice["needs_confirmation"] for notice in notices),
         "sample_size": given.get("sample_size", draft.sample_size or SAMPLE_FIRST if renders > SAMPLE_FIRST else 0),
+        "sample_most": SAMPLE_MOST,
         "stop_after_failures": given.get("stop_after_failures", draft.stop_after_failures or ""),
         "spend_cap": given.get("spend_cap", f"{draft.spend_cap.normalize():f}" if draft.spend_cap is not None else ""),
     }

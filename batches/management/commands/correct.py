@@ -137,7 +137,7 @@ def _why_not(report: dict[str, Any]) -> str:
         return "The file was refused; see above."
     if report["summary"]["refused"]:
         return correcting.ALL_REFUSED
-    return "There is nothing to replace: no failed row of the file has other content than before."
+    return wording.NOTHING_TO_REPLACE
 
 
 def _replaced(correction: Correction, options: dict[str, Any], store: ArtifactStore, *, now: datetime) -> str:
