@@ -18,7 +18,19 @@ from typing import Any
 from django.db.models import F, Q, QuerySet
 
 from batches import rights
-from batches.engine import agreed, correcting, draftfiles, drafts, intake, looks, mishaps, stopping, versions, writing
+from batches.engine import (
+    agreed,
+    correcting,
+    draftfiles,
+    drafts,
+    intake,
+    keys,
+    looks,
+    mishaps,
+    stopping,
+    versions,
+    writing,
+)
 from batches.engine.clock import Clock
 from batches.engine.errors import IntakeRefused
 from batches.manifests import ManifestRefused
@@ -264,7 +276,7 @@ def _replace(turn: _Turn, store: ArtifactStore) -> None:
 def _start(turn: _Turn, store: ArtifactStore) -> None:
     draft = turn.draft
     batch = Batch.objects.filter(
-        workspace=draft.workspace, creation_key=writing.creation_digest(draft.public_id), writing_at=None
+        workspace=draft.workspace, creation_key=keys.kept(draft.public_id), writing_at=None
     ).first()
     if batch is None:
         if draft.created_by is None or not rights.may_start(draft.created_by, draft.workspace):

@@ -152,7 +152,7 @@ def start(
     until somebody resumes it, with `sample_size` until somebody has looked at so many documents of it and releases it
     (`samples.py`). Raises `IntakeRefused` with nothing left to be sent.
     """
-    digest = writing.creation_digest(creation_key)
+    digest = keys.kept(creation_key)
     known = Batch.objects.filter(workspace=checked.workspace, creation_key=digest).first()
     if known is not None and known.writing_at is None:
         return known
@@ -163,10 +163,7 @@ def start(
             writing.give_up(known, refused.words, now=now)
         raise
     starter = By(actor, actor_words, from_where)
-    batch = known or _batch(checked, name, starter, digest, store, progress=progress, now=now)
-    if known is None:
-        rules.apply(batch)
-        spending.put_cap(batch, spend_cap)
+    batch = known or _batch(checked, name, starter, digest, store, rules, spend_cap, progress=progress, now=now)
     facts = {"name": batch.name, "manifest_sha256": batch.manifest_sha256}
     wanted = Writing(
         batch=batch,
@@ -197,6 +194,8 @@ def _batch(
     starter: By,
     digest: str,
     store: ArtifactStore,
+    rules: stopping.Rules,
+    spend_cap: Decimal | None,
     *,
     progress: Callable[[int], None],
     now: datetime,
@@ -207,7 +206,7 @@ def _batch(
     left_out_key = leftout.keep(
         checked.manifest, checked.plan, store, workspace_slug=checked.workspace.slug, progress=progress
     )
-    return Batch(
+    batch = Batch(
         public_id=keys.public_id("bat"),
         workspace=checked.workspace,
         account=checked.account,
@@ -223,6 +222,9 @@ def _batch(
         created_by=starter.actor,
         created_at=now,
     )
+    rules.apply(batch)
+    spending.put_cap(batch, spend_cap)
+    return batch
 
 
 def _refuse_unless_startable(

@@ -21,6 +21,11 @@ def idempotency_key(
     return digest.hexdigest()
 
 
+def kept(key: str) -> str:
+    """What a row keeps of the key that makes a second start, or a second replacement, harmless."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
 def public_id(prefix: str) -> str:
     """A random id for addresses, such as bat_7q2m…: 100 bits, so that none can be guessed.
 

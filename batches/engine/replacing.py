@@ -7,7 +7,6 @@ before is no correction and is never sent, whichever version had it.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from enum import StrEnum
 
 from django.db import transaction
 
-from batches.engine import audit, bulk, completing, intake, making, standings, verbs, versionrows, versions
+from batches.engine import audit, bulk, completing, intake, keys, making, standings, verbs, versionrows, versions
 from batches.engine.completing import Mapped
 from batches.engine.contention import again_after_deadlock
 from batches.engine.errors import IntakeRefused
@@ -192,7 +191,7 @@ def replace_rows(
     _refuse(plan, order)
     corrected = [row for row in plan.rows if row.outcome is Replacement.CORRECTED]
     contents = {row.row.business_id: _stored(plan.batch, row.row, store) for row in corrected}
-    return _write(plan, manifest, contents, key=_kept(key), order=order, now=now)
+    return _write(plan, manifest, contents, key=keys.kept(key), order=order, now=now)
 
 
 def _refuse(plan: ReplacementPlan, order: Order) -> None:
@@ -321,11 +320,7 @@ def _keep_columns(batch: Batch, rows: Sequence[ManifestRow]) -> None:
 
 def carried_out(batch: Batch, key: str) -> dict[str, int] | None:
     """What replacing rows of this batch under this key came to; None where it was not done."""
-    return _done(batch, _kept(key))
-
-
-def _kept(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
+    return _done(batch, keys.kept(key))
 
 
 def _done(batch: Batch, key: str) -> dict[str, int] | None:

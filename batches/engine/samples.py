@@ -7,7 +7,6 @@ rendered: each is sent and billed once. It is made in the transaction that write
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -71,7 +70,7 @@ def make(batch: Batch, positions: Sequence[int], *, by: By, now: datetime) -> Ba
         manifest_bytes=batch.manifest_bytes,
         report={name: batch.report[name] for name in ("columns", "columns_are_all") if name in batch.report},
         on_conflict=batch.on_conflict,
-        creation_key=hashlib.sha256(f"sample of {batch.public_id}".encode()).hexdigest(),
+        creation_key=keys.kept(f"sample of {batch.public_id}"),
         created_by=batch.created_by,
         created_at=now,
         weight=batch.weight,

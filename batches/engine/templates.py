@@ -1,7 +1,6 @@
-"""Our own templates: which there are, finding one for a row, and what people do to them.
+"""Our own templates as rows ask for them: found by name and version, compiled, and filled. Reads only.
 
-Versions are immutable, numbered under the lock of their workspace, and their upload is kept byte for byte. Publishing
-says which version rows get that pin none: it makes nothing, sends nothing and bills nothing.
+Where versions come from is `template_uploads.py`, and which one rows get that pin none `publishing.py`.
 """
 
 from __future__ import annotations

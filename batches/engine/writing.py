@@ -8,7 +8,6 @@ second instead of minutes (docs/decisions/0024-rows-of-large-batches.md). What m
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -102,7 +101,7 @@ def give_up(batch: Batch, words: str, *, now: datetime) -> None:
 
 def give_up_begun(workspace_id: int, creation_key: str, words: str, *, now: datetime) -> None:
     """As `give_up`, of what a start under this key has begun and nobody goes on with; harmless where there is none."""
-    begun = Batch.objects.filter(workspace=workspace_id, creation_key=creation_digest(creation_key))
+    begun = Batch.objects.filter(workspace=workspace_id, creation_key=keys.kept(creation_key))
     for batch in begun.filter(writing_at__isnull=False, cancelled_at=None):
         give_up(batch, words, now=now)
 
@@ -125,15 +124,10 @@ def end_forgotten(*, older_than: datetime, now: datetime) -> int:
     """
     starting = Draft.objects.filter(state=DraftState.STARTING).values_list("public_id", flat=True)
     begun = Batch.objects.filter(writing_at__lt=older_than, cancelled_at=None)
-    forgotten = list(begun.exclude(creation_key__in=[creation_digest(key) for key in starting]).order_by("pk"))
+    forgotten = list(begun.exclude(creation_key__in=[keys.kept(key) for key in starting]).order_by("pk"))
     for batch in forgotten:
         give_up(batch, "Writing its rows was interrupted, and nobody went on.", now=now)
     return len(forgotten)
-
-
-def creation_digest(creation_key: str) -> str:
-    """What a batch's row keeps of the key that makes a second start harmless."""
-    return hashlib.sha256(creation_key.encode()).hexdigest()
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------
