@@ -170,13 +170,6 @@ def badge(action: BulkAction) -> Badge:
     return Badge("Planned", "waiting", "Nothing is done before a person confirms it.")
 
 
-def skipped_by_reason(action: BulkAction) -> list[tuple[str, int]]:
-    """Why items were skipped or failed, the most frequent reason first; the first twenty."""
-    told = BulkActionItem.objects.filter(action=action, result__in=(ItemResult.SKIPPED, ItemResult.FAILED))
-    rows = told.order_by().values_list("words").annotate(count=Count("pk")).order_by("-count", "words")
-    return list(rows[:20])
-
-
 @dataclass(frozen=True)
 class ItemRow:
     """One item of an action as its page shows it."""
