@@ -320,4 +320,6 @@ def _unsafe(what: str, names: list[str], fix: str) -> ManifestRefused:
     return ManifestRefused(Code.ARCHIVE_UNSAFE, f"The ZIP holds {what} ({listed(names)}).", fix, files=names)
 
 
-_FIX_AGAIN = "Make the ZIP again, and upload it again if it was cut short on the way."
+_FIX_AGAIN = (
+    "Make the ZIP again (save an Excel workbook once more), and upload it again if it was cut short on the way."
+)
