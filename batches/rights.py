@@ -1,14 +1,18 @@
-"""Who may apply which verb where: a role's table, and Django permissions beside it. Every face asks here first, and
-the engine before it carries on with what somebody confirmed."""
+"""Who may do what where. `TABLE` is the one table of rights, actions and roles; `docs/rights.md` is made from it.
+
+Every face asks here first, and the engine before it carries on with what somebody confirmed. Whoever is a member of a
+workspace sees states, counts and causes there; everything else is a right of the table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import QuerySet
 
-from batches.models import Membership, Role, Verb, Workspace
+from batches.models import Membership, ProviderAccount, Role, Verb, Workspace
 
 Person = User | AnonymousUser
 
@@ -16,86 +20,152 @@ Person = User | AnonymousUser
 ADOPT = "adopt"
 FINALISE = "finalise"
 REGENERATE_FINAL = "regenerate_final"
+#: Upload, check and start a batch.
+START = "start_batch"
 #: Of a batch as a whole: what runs, and what does not.
 PAUSE_BATCH = "pause_batch"
 CANCEL_BATCH = "cancel_batch"
+#: Document content: PDF, HTML, row data, thumbnails, previews, differences; and whatever holds it, as a ZIP does.
+VIEW_CONTENT = "view_content"
+#: A provider's job id or link whole, which at RelayPDF fetches the file without a key. Each reveal is written down.
+REVEAL = "reveal"
+#: Take lists and files out of the product; those with content need `VIEW_CONTENT` besides.
+EXPORT = "export"
 #: Upload, publish, roll back and archive templates.
 PUBLISH_TEMPLATE = "publish_template"
+#: Settings, limits and secrets of a provider account; and stopping and releasing what leaves through it.
+MANAGE_ACCOUNT = "manage_account"
+HOLD_ACCOUNT = "hold_account"
+#: What providers told us by webhook, and having it worked through again.
+VIEW_EVENTS = "view_events"
+REPLAY_EVENTS = "replay_events"
+#: What colleagues did, and from which address.
+VIEW_AUDIT = "view_audit"
+#: Whether workers, store and queue are well.
+VIEW_HEALTH = "view_health"
 
-_FREE = frozenset({Verb.CHECK_AGAIN, Verb.FETCH_AGAIN, Verb.RECONCILE, Verb.DISMISS, Verb.REOPEN, Verb.CANCEL})
-_OPERATOR: frozenset[str] = frozenset({*_FREE, Verb.RETRY, PAUSE_BATCH, CANCEL_BATCH})
-_MANAGER: frozenset[str] = _OPERATOR | {Verb.REGENERATE, ADOPT, FINALISE, PUBLISH_TEMPLATE}
-#: What a role may do in its workspace, beside seeing it. A permission of Django, `batches.<right>_document`, held by
-#: the person or one of their groups, adds to it in every workspace that they are a member of.
-ROLE_RIGHTS: Mapping[Role, frozenset[str]] = {
-    Role.VIEWER: frozenset(),
-    Role.OPERATOR: _OPERATOR,
-    Role.MANAGER: _MANAGER,
-    Role.ADMIN: _MANAGER | {REGENERATE_FINAL},
-}
-#: Who may start a batch there, and see what is masked.
-STARTING_ROLES = (Role.OPERATOR, Role.MANAGER, Role.ADMIN)
-#: Who may read the audit log of their workspace: it says what colleagues did, and from which address.
-AUDITING_ROLES = (Role.MANAGER, Role.ADMIN)
-#: Rights whose permission is called as they are.
-_OWN_CODENAMES = (PAUSE_BATCH, CANCEL_BATCH, PUBLISH_TEMPLATE)
+
+@dataclass(frozen=True)
+class Right:
+    """One row: `least` is the lowest role that has the right in its workspace, `words` what it lets a person do.
+
+    `codename` is that of the permission, `batches.<codename>`, which gives the right beside a role. What is only read
+    (`is_reading`) stays readable when its workspace is archived.
+    """
+
+    name: str
+    least: Role
+    words: str
+    codename: str
+    bills: str = "nothing"
+    is_reading: bool = False
+
+
+def _of_document(name: str, least: Role, words: str, bills: str = "nothing") -> Right:
+    return Right(name, least, words, f"{name}_document", bills)
+
+
+def _other(name: str, least: Role, words: str, bills: str = "nothing") -> Right:
+    return Right(name, least, words, name, bills)
+
+
+def _reading(name: str, least: Role, words: str) -> Right:
+    return Right(name, least, words, name, is_reading=True)
+
+
+#: In the order of the page that shows it.
+TABLE: tuple[Right, ...] = (
+    _other(START, Role.OPERATOR, "Upload, check and start a batch", "1 for each document"),
+    _other(PAUSE_BATCH, Role.OPERATOR, "Pause, resume and release a batch"),
+    _other(CANCEL_BATCH, Role.OPERATOR, "Cancel a batch"),
+    _of_document(Verb.CHECK_AGAIN, Role.OPERATOR, "Check again with the provider"),
+    _of_document(Verb.FETCH_AGAIN, Role.OPERATOR, "Fetch a finished file again"),
+    _of_document(Verb.RECONCILE, Role.OPERATOR, "Reconcile what is not known"),
+    _of_document(Verb.DISMISS, Role.OPERATOR, "Dismiss what failed"),
+    _of_document(Verb.REOPEN, Role.OPERATOR, "Reopen what was dismissed or cancelled"),
+    _of_document(Verb.CANCEL, Role.OPERATOR, "Cancel documents that were not sent"),
+    _of_document(Verb.RETRY, Role.OPERATOR, "Retry the same version", "0 or 1"),
+    _reading(VIEW_CONTENT, Role.OPERATOR, "See content: PDF, HTML, row data, previews, differences"),
+    _reading(REVEAL, Role.OPERATOR, "Reveal a provider's job id (written down each time)"),
+    _reading(EXPORT, Role.OPERATOR, "Download results, lists and archives (content needs the right to see it)"),
+    _reading(VIEW_HEALTH, Role.OPERATOR, "See the health of workers, queue and store"),
+    _of_document(Verb.REGENERATE, Role.MANAGER, "Regenerate as a new version, and hand in corrected rows", "1"),
+    _of_document(ADOPT, Role.MANAGER, "Adopt a provider job for a document"),
+    _of_document(FINALISE, Role.MANAGER, "Mark a document final, and take the mark off"),
+    _other(PUBLISH_TEMPLATE, Role.MANAGER, "Upload, publish, roll back and archive templates"),
+    _other(HOLD_ACCOUNT, Role.MANAGER, "Hold and release a provider account"),
+    _other(MANAGE_ACCOUNT, Role.MANAGER, "Change limits and settings of a provider account"),
+    _reading(VIEW_EVENTS, Role.MANAGER, "Read the webhook inbox"),
+    _other(REPLAY_EVENTS, Role.MANAGER, "Replay webhook events"),
+    _reading(VIEW_AUDIT, Role.MANAGER, "Read the audit log"),
+    _of_document(REGENERATE_FINAL, Role.ADMIN, "Regenerate a document that is marked final", "1"),
+)
+_ROW: Mapping[str, Right] = {row.name: row for row in TABLE}
+_RANK: Mapping[Role, int] = {role: rank for rank, role in enumerate(Role)}
+
 #: Every right there is.
-RIGHTS: tuple[str, ...] = (*Verb.values, ADOPT, FINALISE, REGENERATE_FINAL, *_OWN_CODENAMES)
+RIGHTS: tuple[str, ...] = tuple(_ROW)
+#: What a role may do in its workspace, beside seeing it: each role has what the one before has, and more.
+ROLE_RIGHTS: Mapping[Role, frozenset[str]] = {
+    role: frozenset(row.name for row in TABLE if _RANK[row.least] <= _RANK[role]) for role in Role
+}
+#: Rights that hold in an archived workspace too: nothing changes there any more.
+READING = frozenset(row.name for row in TABLE if row.is_reading)
 
 
 def rights(person: Person, workspace: Workspace) -> frozenset[str]:
-    """The rights of a person in a workspace: none where they are no member of it, or it is archived."""
-    if isinstance(person, AnonymousUser) or not person.is_active or workspace.archived_at is not None:
+    """The rights of a person in a workspace: none where they are no member, only those to read where it is archived."""
+    if isinstance(person, AnonymousUser) or not person.is_active:
         return frozenset()
-    if person.is_superuser:
-        return frozenset(RIGHTS)
+    held = frozenset(RIGHTS) if person.is_superuser else _held(person, workspace)
+    return held if workspace.archived_at is None else held & READING
+
+
+def _held(person: User, workspace: Workspace) -> frozenset[str]:
     role = Membership.objects.filter(workspace=workspace, user=person).values_list("role", flat=True).first()
     return frozenset() if role is None else ROLE_RIGHTS[Role(role)] | _given(person)
 
 
 def _given(person: User) -> frozenset[str]:
-    """What permissions add in every workspace of a person."""
-    return frozenset(right for right in RIGHTS if person.has_perm(f"batches.{codename(right)}"))
+    """What permissions, held directly or through a group, add in every workspace of a person."""
+    return frozenset(right for right in RIGHTS if _is_given(person, right))
 
 
-def workspaces_with(person: Person, right: str) -> list[Workspace]:
-    """Where `rights` would hold that one, by name; asked for all of them at once."""
-    living = Workspace.objects.filter(archived_at=None).order_by("name", "pk")
-    if isinstance(person, AnonymousUser) or not person.is_active:
-        return []
-    if person.is_superuser:
-        return list(living)
-    roles = dict(Membership.objects.filter(user=person).values_list("workspace_id", "role"))
-    given = _given(person)
-    return [each for each in living.filter(pk__in=roles) if right in ROLE_RIGHTS[Role(roles[each.pk])] | given]
+def _is_given(person: User, right: str) -> bool:
+    return person.has_perm(f"batches.{codename(right)}")
 
 
 def codename(right: str) -> str:
     """Of the permission that gives the right beside a role."""
-    return right if right in _OWN_CODENAMES else f"{right}_document"
+    return _ROW[right].codename
 
 
 def may(person: Person, right: str, workspace: Workspace) -> bool:
     return right in rights(person, workspace)
 
 
-def may_start(person: Person, workspace: Workspace) -> bool:
-    """Whether the person may start a batch there; an archived workspace takes none."""
-    if isinstance(person, AnonymousUser) or not person.is_active or workspace.archived_at is not None:
-        return False
-    mine = Membership.objects.filter(workspace=workspace, user=person, role__in=STARTING_ROLES)
-    return person.is_superuser or mine.exists()
-
-
-def may_audit(person: Person, workspace: Workspace) -> bool:
-    return audited_workspaces(person).filter(pk=workspace.pk).exists()
-
-
-def audited_workspaces(person: Person) -> QuerySet[Workspace]:
-    """The workspaces whose audit log a person may read, archived ones too; a superuser those of the installation."""
+def workspaces(person: Person, right: str) -> QuerySet[Workspace]:
+    """Where `rights` would hold that one; asked for all of them at once, in one query."""
     if isinstance(person, AnonymousUser) or not person.is_active:
         return Workspace.objects.none()
+    found = Workspace.objects.all() if right in READING else Workspace.objects.filter(archived_at=None)
     if person.is_superuser:
-        return Workspace.objects.all()
-    mine = Membership.objects.filter(user=person, role__in=AUDITING_ROLES)
-    return Workspace.objects.filter(pk__in=mine.values("workspace"))
+        return found
+    mine = Membership.objects.filter(user=person)
+    if not _is_given(person, right):
+        mine = mine.filter(role__in=[role for role in Role if right in ROLE_RIGHTS[role]])
+    return found.filter(pk__in=mine.values("workspace"))
+
+
+def may_somewhere(person: Person, right: str) -> bool:
+    return workspaces(person, right).exists()
+
+
+def may_with_account(person: Person, right: str, account: ProviderAccount) -> bool:
+    """Whether the right holds for an account. One that every workspace shares is nobody's by their role in one of them:
+    it takes the permission itself, held directly or through a group."""
+    if isinstance(person, AnonymousUser) or not person.is_active:
+        return False
+    if account.workspace is None:
+        return _is_given(person, right)
+    return may(person, right, account.workspace)

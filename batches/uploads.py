@@ -37,7 +37,7 @@ def visible_drafts(person: Person) -> QuerySet[Draft]:
 
 def may_change(person: Person, draft: Draft) -> bool:
     """A draft is its uploader's alone: colleagues of the workspace may look at it, and upload the file themselves."""
-    return draft.created_by_id == person.pk and rights.may_start(person, draft.workspace)
+    return draft.created_by_id == person.pk and rights.may(person, rights.START, draft.workspace)
 
 
 def drafts_page(person: Person, *, is_over: bool = False, after: str = "", before: str = "") -> Page[Draft]:

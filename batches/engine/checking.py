@@ -279,7 +279,7 @@ def _start(turn: _Turn, store: ArtifactStore) -> None:
         workspace=draft.workspace, creation_key=keys.kept(draft.public_id), writing_at=None
     ).first()
     if batch is None:
-        if draft.created_by is None or not rights.may_start(draft.created_by, draft.workspace):
+        if draft.created_by is None or not rights.may(draft.created_by, rights.START, draft.workspace):
             turn.end(DraftState.CHECKED, words=MAY_NOT_START)
             return
         with _read(turn, store) as checked:

@@ -281,6 +281,10 @@ class ProviderAccount(models.Model):
     archived_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        permissions = [
+            ("hold_account", "Can hold and release provider accounts"),
+            ("manage_account", "Can change limits and settings of provider accounts"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["slug"], name="provider_account_slug_unique"),
             known_values("kind", ProviderKind, name="provider_account_kind_known"),

@@ -94,6 +94,8 @@ class Batch(models.Model):
     class Meta:
         verbose_name_plural = "batches"
         permissions = [
+            ("start_batch", "Can upload, check and start batches (bills 1 for each document)"),
+            ("export", "Can download results, lists and archives"),
             ("pause_batch", "Can pause and resume batches (free)"),
             ("cancel_batch", "Can cancel batches (free)"),
         ]

@@ -45,6 +45,8 @@ class Document(models.Model):
             ("reopen_document", "Can reopen dismissed or cancelled documents"),
             ("finalise_document", "Can mark documents final, and take the mark off"),
             ("regenerate_final_document", "Can regenerate final documents (bills 1)"),
+            ("view_content", "Can see content: PDF, HTML, row data, previews, differences"),
+            ("reveal", "Can reveal provider job ids"),
         ]
         constraints = [
             models.UniqueConstraint(fields=["public_id"], name="document_public_id_unique"),

@@ -36,6 +36,10 @@ class WebhookEvent(models.Model):
     processed_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        permissions = [
+            ("view_events", "Can read the webhook inbox"),
+            ("replay_events", "Can replay webhook events"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["account", "dedupe_key"], name="webhook_event_dedupe_key_once_per_account"),
             known_values("outcome", WebhookOutcome, name="webhook_event_outcome_known"),
@@ -111,6 +115,7 @@ class AuditEntry(models.Model):
 
     class Meta:
         verbose_name_plural = "audit entries"
+        permissions = [("view_audit", "Can read the audit log")]
         indexes = [
             models.Index(fields=["-at", "-id"], name="audit_list"),
             models.Index(fields=["workspace", "-at", "-id"], name="audit_of_workspace"),

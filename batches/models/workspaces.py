@@ -17,6 +17,7 @@ class Workspace(models.Model):
     archived_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        permissions = [("view_health", "Can see the health of workers, queue and store")]
         constraints = [models.UniqueConstraint(fields=["slug"], name="workspace_slug_unique")]
 
     def __str__(self) -> str:

@@ -79,7 +79,7 @@ def audit_csv(request: SignedInRequest) -> HttpResponseBase:
 
 def _permitted(request: SignedInRequest) -> list[Workspace]:
     """The workspaces whose log this person may read; refuses where there is none."""
-    workspaces = list(rights.audited_workspaces(request.user).order_by("name", "pk"))
+    workspaces = list(rights.workspaces(request.user, rights.VIEW_AUDIT).order_by("name", "pk"))
     if not workspaces and not request.user.is_superuser:
         raise PermissionDenied(REFUSAL)
     return workspaces

@@ -299,7 +299,7 @@ def _permissions(
     may_stop = bool(held & {rights.PAUSE_BATCH, rights.CANCEL_BATCH})
     return {
         "held_rights": held,
-        "may_audit": rights.may_audit(request.user, batch.workspace),
+        "may_audit": rights.VIEW_AUDIT in held,
         "may_run": may_stop and batch.cancelled_at is None and progress.state not in wording.ENDED_STATES,
         "may_release": batch.waits_for_release and rights.PAUSE_BATCH in held,
         "may_correct": Verb.REGENERATE in held,

@@ -55,7 +55,7 @@ def document_reveal(request: SignedInRequest, public_id: str) -> HttpResponse:
     """Show a provider job id whole, which at RelayPDF fetches the file without a key: a right of its own, written
     down."""
     document = document_or_404(request.user, public_id)
-    if not rights.may_start(request.user, document.workspace):
+    if not rights.may(request.user, rights.REVEAL, document.workspace):
         raise PermissionDenied("The provider's job id fetches the file, so only operators may see it.")
     key = request.POST.get("submission", "")
     submission = get_object_or_404(
@@ -80,6 +80,7 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
     may = verbs.allowed(offers, wording.suggested_verb(job.failure_class, job.failure_code))
     is_live = not history.is_at_rest or verbs.waits_for_answer(job, now=now)
     news = staleness.of_document(document) if is_current else None
+    held = rights.rights(request.user, document.workspace)
     return {
         "template_news": news,
         "made_with": _made_with(history.version),
@@ -94,14 +95,14 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
         # Actions are about the current version; what may be at the provider of an older one is known there too.
         "may_reconcile": not is_current and _is_uncertain(history),
         "dismissed": [item for item in history.items if item.dismissed_at is not None],
-        "rights": rights.rights(request.user, document.workspace),
+        "rights": held,
         "final_badge": wording.FINAL_BADGE,
         "stale_badge": wording.STALE_BADGE,
-        "may_reveal": rights.may_start(request.user, document.workspace),
+        "may_reveal": rights.REVEAL in held,
         "is_live": is_live,
         "offers": may,
         "refused_offers": verbs.refused(offers),
-        "may_audit": rights.may_audit(request.user, document.workspace),
+        "may_audit": rights.VIEW_AUDIT in held,
         "poll_seconds": 2,
         "live_url": f"{reverse('batches:document_live', args=[document.public_id])}?version={history.version.number}",
         "summary_revision": listings.digest(

@@ -32,7 +32,7 @@ def batch_archive(request: SignedInRequest, public_id: str) -> HttpResponseBase:
     batch = batch_or_404(request.user, public_id)
     try:
         store = storage.open_store(settings.STORAGE_URL)
-        with_ids = rights.may_start(request.user, batch.workspace)
+        with_ids = rights.may(request.user, rights.REVEAL, batch.workspace)
         archive = archives.build(batch, store=store, now=timezone.now(), with_ids=with_ids)
     except archives.NothingSaved:
         messages.info(request, "Nothing of this batch is saved yet, so there is nothing to download.")
@@ -55,7 +55,7 @@ def batch_results(request: SignedInRequest, public_id: str, format: str) -> Http
     if format not in TYPES:
         raise Http404("Results come as csv or jsonl.")
     record(request, "download_results", f"batch {batch.public_id}", batch.workspace, format=format)
-    rows = results.rows(batch, with_ids=rights.may_start(request.user, batch.workspace))
+    rows = results.rows(batch, with_ids=rights.may(request.user, rights.REVEAL, batch.workspace))
     lines = results.csv_lines(results.COLUMNS, rows) if format == "csv" else results.jsonl_lines(rows)
     name = f"{filenames.safe_stem(batch.name, limit=80)}-results.{format}"
     return _attachment((line.encode() for line in lines), name, TYPES[format])
