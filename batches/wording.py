@@ -1,6 +1,6 @@
 """The words and colours that people see: one table per idea, pure. Queries are `selectors.py`, markup is templates.
 
-A colour is a name of `static/batches/batches.css` (`saved`, `moving`, `waiting`, `held`, `failed`, `stopped`);
+A colour is a name of `static/batches/tokens.css` (`saved`, `moving`, `waiting`, `held`, `failed`, `stopped`);
 it never stands alone, a word always stands beside it.
 """
 

@@ -58,6 +58,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         {"conf", "manifests", "models", "providers", "queue", "rights", "storage", "templating", "wording"}
     ),
     "rights": frozenset({"models"}),
+    "navigation": frozenset({"rights"}),
     "checks": frozenset({"conf"}),
     "sqlite_turns": frozenset(),
     "apps": frozenset({"checks", "sqlite_turns"}),
@@ -68,7 +69,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     **dict.fromkeys(READERS, READER_MAY),
     "results": READER_MAY | {"manifests"},
     "forms": READERS | {"models"},
-    "templatetags": READERS | {"models", "rights"},
+    "templatetags": READERS | {"models", "navigation"},
     "views": FACE_MAY,
     "middleware": frozenset(),
     "api": FACE_MAY,

@@ -1,5 +1,5 @@
-"""Small pieces of markup that many templates share: badge, bar, time, icon. No decision about state; the one query is
-what the frame of every page asks, whether to lead to the audit log."""
+"""Small pieces of markup that many templates share: badge, bar, time, icon. No decision about state; the queries
+are those of the frame of every page, which asks where this person may be led."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from django.templatetags.static import static
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from batches import rights, sentences, wording
+from batches import sentences, wording
 from batches.models import JobState
-from batches.selectors import Person, Progress
+from batches.navigation import links as navigation_links
+from batches.selectors import Progress
 
 register = template.Library()
 
@@ -41,10 +42,17 @@ def hold_advice(reason: str) -> str:
     return wording.HOLD_WHAT_TO_DO.get(reason, "")
 
 
-@register.filter
-def reads_audit(person: Person) -> bool:
-    """Whether the audit log of some workspace is this person's to read."""
-    return rights.may_somewhere(person, rights.VIEW_AUDIT)
+@register.inclusion_tag("batches/_navigation.html", takes_context=True)
+def navigation(context: template.Context) -> dict[str, Any]:
+    """The way to every page that this person may open: the bar with its “More”, and one menu on a small screen."""
+    links = navigation_links(context["user"], str(context.get("nav") or ""))
+    more = [link for link in links if not link.is_in_bar]
+    return {
+        "links": links,
+        "bar": [link for link in links if link.is_in_bar],
+        "more": more,
+        "more_current": next((link for link in more if link.is_current), None),
+    }
 
 
 @register.simple_tag
