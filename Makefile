@@ -5,10 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCH_VENV := .venv-bench
-# Tests that measure a pace on a real stack have the machine for themselves; the others run together, file by file in their
-# own order: by the number of its tests, the simulator would come last, and alone. Many of them wait for a stack or a browser,
-# so three keep two cores busy; beside PostgreSQL's own processes two do.
-TOGETHER := --dist loadfile --no-loadscope-reorder -m "not alone"
+# A child of these tests starts in half the time when it, or a test before it, finds the modules compiled.
+unexport PYTHONDONTWRITEBYTECODE
+# Tests that measure a pace on a real stack have the machine for themselves: a neighbour on the same two cores would bend it.
+# The others run together, file by file in their own order: by the number of its tests, the simulator would come last, and
+# alone. Many of them wait for a stack or a browser, so three keep two cores busy; beside PostgreSQL's own processes two do.
+ALONE := tests/scenarios/test_kill9_cluster.py tests/scenarios/test_two_clusters.py
+TOGETHER := --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(ALONE))
 # What never meets the configured database, or brings its own, or says nothing that the engine's and the pages' tests do not,
 # runs once, on the SQLite turn: adapters, sandbox, manifests, stores, the simulator, the demonstration, commands, words.
 ONCE := tests/providers tests/sandbox tests/manifests tests/storage tests/simulation tests/test_demo.py \
@@ -73,11 +76,11 @@ test: test-sqlite test-postgres
 
 test-sqlite: $(INSTALLED) chromium
 	env -u DATABASE_URL $(BIN)/python -m pytest --durations 25 $(TOGETHER_ON_SQLITE)
-	env -u DATABASE_URL $(BIN)/python -m pytest --durations 10 -m alone
+	env -u DATABASE_URL $(BIN)/python -m pytest --durations 10 $(ALONE)
 
 test-postgres: $(INSTALLED) chromium
 	$(BIN)/python -m tests.postgres -- pytest --durations 25 $(TOGETHER_ON_POSTGRES)
-	$(BIN)/python -m tests.postgres -- pytest --durations 10 -m alone
+	$(BIN)/python -m tests.postgres -- pytest --durations 10 $(ALONE)
 
 # SEEDS runs from FIRST on, in PROCESSES at once; or SEED=7: that one again, with all that happened in it.
 SEEDS := 1000

@@ -8,24 +8,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test import TransactionTestCase
 
 from batches.conf import ENGINE
 from batches.engine.pdfcheck import PdfChecker
 from batches.models import Batch, ProviderAccount, Workspace
 from batches.storage import open_store
-from tests import factories
+from tests import databases, factories
 from tests.stack_process import Stack
 
-#: Stories that measure a pace on a real stack; a neighbour on the same two cores would bend it.
-MEASURING = {Path(__file__).parent / "scenarios" / name for name in ("test_kill9_cluster.py", "test_two_clusters.py")}
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None, monkeypatch_session: pytest.MonkeyPatch
+) -> None:
+    """Before pytest-django makes the test database: it begins migrated, and is emptied by a way of ours, which asks the
+    tables what there is to delete. Django's would empty each of them, then make all permissions again."""
+    databases.make_migrated(connection.settings_dict)
+    monkeypatch_session.setattr(TransactionTestCase, "_fixture_teardown", lambda case: databases.delete_all_rows())
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks as `alone` what must have the machine for itself, before -m chooses."""
-    for item in items:
-        if item.path in MEASURING:
-            item.add_marker(pytest.mark.alone)
+@pytest.fixture(scope="session")
+def monkeypatch_session() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """The copied file is the database; a PostgreSQL database is made anew, from the template."""
+    return connection.vendor == "sqlite"
 
 
 @pytest.fixture(autouse=True)

@@ -25,6 +25,7 @@ import psycopg
 
 from batches.processes import die_with_parent
 from relaypdf_site.environment import without_ours
+from tests.databases import copy_migrated_file, migrated_template
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MARK = "STACK_UNDER_TEST"
@@ -46,7 +47,8 @@ class Stack:
     """One installation of its own: database, DATA_DIR, and the processes of `runcluster` or `runstack`.
 
     `database` is "sqlite" or "postgres" (a fresh database on the server that DATABASE_URL names), by default what the
-    suite runs on. `env` is added to the processes' environment (RELAYPDF_BASE_URL, …). `command` is what `start` runs.
+    suite runs on; it has its tables, unless it is `empty`. `env` is added to the processes' environment
+    (RELAYPDF_BASE_URL, …). `command` is what `start` runs.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Stack:
         database: str = "",
         env: Mapping[str, str] | None = None,
         workers: int = 2,
+        empty: bool = False,
         command: Sequence[str] = ("runcluster",),
     ) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -70,9 +73,12 @@ class Stack:
         has_postgres = urlsplit(server).scheme in ("postgres", "postgresql")
         if (database or ("postgres" if has_postgres else "sqlite")) == "postgres":
             assert has_postgres, "run this under `python -m tests.postgres -- pytest …`: it needs a PostgreSQL server"
-            self.database_url = self._create_database(server)
+            self.database_url = self._create_database(server, template="" if empty else migrated_template(server))
         else:
-            self.database_url = f"sqlite:///{data_dir / 'db.sqlite3'}"
+            file = data_dir / "db.sqlite3"
+            self.database_url = f"sqlite:///{file}"
+            if not empty and not file.exists():
+                copy_migrated_file(file)
         self.env = without_ours(os.environ) | {
             "DATA_DIR": str(data_dir),
             "DATABASE_URL": self.database_url,
@@ -175,11 +181,25 @@ class Stack:
 
     def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Rows of a statement (`?` for parameters) on the stack's database, outside Django."""
-        if self._database_name:
-            with psycopg.connect(self.database_url) as connection:
+        if url := self._postgres_url:
+            with psycopg.connect(url) as connection:
                 return connection.execute(sql.replace("?", "%s"), parameters).fetchall()
         with sqlite3.connect(self.data_dir / "db.sqlite3", timeout=30) as connection:
             return connection.execute(sql, parameters).fetchall()
+
+    def execute(self, sql: str, *parameters: Any) -> None:
+        """A statement that writes, as `query` otherwise."""
+        if url := self._postgres_url:
+            with psycopg.connect(url) as connection:
+                connection.execute(sql.replace("?", "%s"), parameters)
+            return
+        with sqlite3.connect(self.data_dir / "db.sqlite3", timeout=30) as connection:
+            connection.execute(sql, parameters)
+
+    @property
+    def _postgres_url(self) -> str:
+        url = self.env["DATABASE_URL"]
+        return "" if url.startswith("sqlite:") else url
 
     def _carries_mark(self, process: psutil.Process) -> bool:
         try:
@@ -187,11 +207,12 @@ class Stack:
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             return False
 
-    def _create_database(self, server: str) -> str:
+    def _create_database(self, server: str, *, template: str) -> str:
         self._server_url = server
         self._database_name = f"stack_{self.mark}"
         with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{self._database_name}"')
+            source = f' TEMPLATE "{template}"' if template else ""
+            connection.execute(f'CREATE DATABASE "{self._database_name}"{source}')
         return urlunsplit(urlsplit(server)._replace(path=f"/{self._database_name}"))
 
 

@@ -180,7 +180,7 @@ def test_a_taken_sandbox_port_ends_the_stack_with_a_sentence(stack: Stack, sandb
 
 
 def test_a_database_that_was_not_bootstrapped_is_refused(make_stack: Callable[..., Stack]) -> None:
-    done = make_stack().manage("runstack", "--port", "0")
+    done = make_stack(empty=True).manage("runstack", "--port", "0")
     assert done.returncode == 2
     assert "run `manage.py bootstrap` first" in done.stderr
 
@@ -192,7 +192,7 @@ def test_a_sandbox_port_that_its_account_does_not_know_is_refused(stack: Stack, 
 
 
 def test_two_bootstraps_at_once_make_everything_once(make_stack: Callable[..., Stack]) -> None:
-    stack = make_stack()
+    stack = make_stack(empty=True)
     started = [
         subprocess.Popen(
             [sys.executable, "manage.py", "bootstrap", "--admin", "okoye", "--json"],

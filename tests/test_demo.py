@@ -15,6 +15,7 @@ import pypdfium2
 import pytest
 
 from relaypdf_site.environment import without_ours
+from tests.databases import copy_migrated_file
 from tests.stack_process import REPOSITORY, STOP_SECONDS, eventually
 
 pytestmark = pytest.mark.processes
@@ -38,6 +39,15 @@ def demo(what: str, folder: Path, *arguments: str, **env: str) -> subprocess.Pop
         text=True,
         start_new_session=True,
     )
+
+
+@pytest.fixture
+def used_folder(tmp_path: Path) -> Path:
+    """A demonstration's folder whose database has its tables: for what does not tell of the very first start."""
+    folder = tmp_path / "demo"
+    folder.mkdir(mode=0o700)
+    copy_migrated_file(folder / "db.sqlite3")
+    return folder
 
 
 def left_over(folder: Path) -> list[psutil.Process]:
@@ -86,8 +96,8 @@ def test_the_demo_saves_twelve_documents_and_a_second_run_sends_nothing(tmp_path
     assert not left_over(folder)
 
 
-def test_up_prints_an_address_and_a_login_and_stops_cleanly(tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
+def test_up_prints_an_address_and_a_login_and_stops_cleanly(used_folder: Path) -> None:
+    folder = used_folder
     said, paces = [], []
     for _ in range(2):
         running = demo("up", folder, "--port", "0", **REAL_LIFE)
@@ -112,8 +122,8 @@ def test_up_prints_an_address_and_a_login_and_stops_cleanly(tmp_path: Path) -> N
     assert login.read_text().split()[1] in said[0]
 
 
-def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
+def test_an_interrupted_demo_leaves_nothing_running(used_folder: Path) -> None:
+    folder = used_folder
     running = demo("demo", folder)
     eventually(lambda: any("gunicorn" in " ".join(found.cmdline()) for found in left_over(folder)), "the pages")
     running.terminate()
@@ -122,9 +132,8 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
     eventually(lambda: not left_over(folder), "the end of everything", within=10)
 
 
-def test_a_taken_sandbox_port_is_explained(tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
-    folder.mkdir()
+def test_a_taken_sandbox_port_is_explained(used_folder: Path) -> None:
+    folder = used_folder
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
