@@ -23,6 +23,8 @@ from batches.models import (
 
 #: Open alerts about an account that its batches' pages show too. That it is held stands there in words of its own.
 OF_ACCOUNTS = (AlertKind.LINKS_AGEING, AlertKind.WEBHOOKS_SILENT, AlertKind.DURATIONS)
+#: Open alerts about what everybody shares.
+OF_ALL = (AlertKind.STORE, AlertKind.MAIL)
 #: Documents that a notice names before it says "and n more".
 NAMES_SHOWN = 5
 ALERTS_SHOWN = 5
@@ -88,7 +90,7 @@ class Alerts:
 
 
 def open_alerts(user: selectors.Person) -> Alerts:
-    """Open alerts about the user's documents and batches, the accounts that they use, and the store they share.
+    """Open alerts about the user's documents and batches, the accounts that they use, and what all share: the store, and the mail server.
 
     Held accounts are told apart from them.
     """
@@ -96,7 +98,7 @@ def open_alerts(user: selectors.Person) -> Alerts:
     about_mine = Q(batch__workspace__in=mine) | Q(job__version__document__workspace__in=mine)
     about_mine |= Q(kind__in=OF_ACCOUNTS, account__in=selectors.usable_accounts(mine).values("pk"))
     if mine.exists():
-        about_mine |= Q(kind=AlertKind.STORE, job=None, batch=None)
+        about_mine |= Q(kind__in=OF_ALL, job=None, batch=None)
     alerts = Alert.objects.filter(about_mine, closed_at=None).exclude(kind=AlertKind.ACCOUNT_HELD)
     newest = alerts.select_related("job__version__document", "batch").order_by("-opened_at", "-id")
     shown = list(newest[:ALERTS_SHOWN])

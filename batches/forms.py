@@ -107,6 +107,7 @@ class RunForm(forms.Form):
     sample_size = forms.IntegerField(min_value=0, max_value=SAMPLE_MOST, required=False, label="Sample")
     stop_after_failures = forms.IntegerField(min_value=1, max_value=1_000_000, required=False, label="Failures")
     spend_cap = spend_cap_field()
+    wants_notices = forms.BooleanField(required=False)
     confirmed = forms.BooleanField(required=False)
 
 

@@ -55,6 +55,7 @@ def opens_admin(person: Person) -> bool:
 ENTRIES: tuple[Entry, ...] = (
     Entry("batches", "Batches", "batches:batch_list", "b", everybody, is_in_bar=True),
     Entry("templates", "Templates", "batches:template_list", "t", everybody, is_in_bar=True),
+    Entry("notices", "Notices", "batches:notice_list", "o", everybody),
     Entry("audit", "Audit", "batches:audit_list", "l", reads_audit),
     Entry("admin", "Admin", "admin:index", "i", opens_admin),
 )

@@ -19,6 +19,7 @@ CHECK_STORE = "batches.tasks.check_store"
 CARRY_OUT = "batches.tasks.carry_out"
 MARK_STALE = "batches.tasks.mark_stale"
 WORK_ON_DRAFTS = "batches.tasks.work_on_drafts"
+TELL = "batches.tasks.tell"
 #: A check of the largest upload takes three minutes, far longer than what django-q2 lets a task last else. The message
 #: is handed out once more meanwhile, and whoever hears it finds the draft leased.
 DRAFTS_TIMEOUT = 1800
@@ -29,6 +30,7 @@ SCHEDULES = {
     "relaypdf: sweep": (SWEEP, 1),
     "relaypdf: check store": (CHECK_STORE, 10),
     "relaypdf: bulk actions": (CARRY_OUT, 1),
+    "relaypdf: notices": (TELL, 1),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.utils import timezone
 
-from batches import cluster, lives
+from batches import cluster, lives, mailing
 from batches.engine import pumping, staleness
 
 
@@ -32,6 +32,11 @@ def check_store() -> None:
 
 def carry_out() -> None:
     pumping.carry_out(stopping=cluster.draining, life=lives.current())
+
+
+def tell() -> None:
+    """Note what happened to watched batches, and mail what is due."""
+    mailing.run(now=timezone.now())
 
 
 def work_on_drafts() -> None:

@@ -12,6 +12,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Mapping
+from email.utils import parseaddr
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -31,6 +32,8 @@ VARIABLES = (
     "DATABASE_URL",
     "DATA_DIR",
     "DEBUG",
+    "DEFAULT_FROM_EMAIL",
+    "EMAIL_URL",
     "FIELD_KEYS",
     "FIRST_PASSWORD",
     "LOG_LEVEL",
@@ -50,8 +53,13 @@ VARIABLES = (
     "SANDBOX_PORT",
     "SECRET_KEY",
     "SECURE_HSTS_SECONDS",
+    "SITE_URL",
     "STORAGE_URL",
 )
+
+
+#: Of the mail servers that django-environ knows those that send something somewhere, or print it.
+MAIL_SCHEMES = ("smtp", "smtps", "smtp+tls", "smtp+ssl", "consolemail", "filemail")
 
 
 def without_ours(variables: Mapping[str, str]) -> dict[str, str]:
@@ -195,6 +203,42 @@ def database(default: Path) -> dict[str, Any]:
         raise ImproperlyConfigured("DATABASE_URL names no database; it ends with /name.")
     parsed.setdefault("OPTIONS", {}).setdefault("connect_timeout", 10)
     return parsed
+
+
+def mail_server(url: str, sender: str, site: str) -> dict[str, Any]:
+    """Django's settings of the mail server that EMAIL_URL names; without one, of none.
+
+    A mail needs all three: who sends it, and under which address the page that it leads to is reached.
+    """
+    settings: dict[str, Any] = {
+        "EMAIL_BACKEND": "django.core.mail.backends.dummy.EmailBackend",
+        "EMAIL_HOST": "",
+        "EMAIL_PORT": 25,
+        "EMAIL_HOST_USER": "",
+        "EMAIL_HOST_PASSWORD": "",
+        "EMAIL_USE_TLS": False,
+        "EMAIL_USE_SSL": False,
+        "EMAIL_FILE_PATH": None,
+    }
+    if not url:
+        return settings
+    if not sender or not site:
+        raise ImproperlyConfigured("EMAIL_URL needs DEFAULT_FROM_EMAIL and SITE_URL beside it; set all three, or none.")
+    address = parseaddr(sender)[1]
+    if "@" not in address or any(ord(character) < 32 for character in sender):
+        raise ImproperlyConfigured(f"DEFAULT_FROM_EMAIL={sender!r} is no sender such as Batches <batches@example.com>.")
+    wrong = ImproperlyConfigured(
+        "EMAIL_URL is not an address such as smtp+tls://user:password@mail.example.com:587 or consolemail://."
+    )
+    if urlsplit(url).scheme not in MAIL_SCHEMES:
+        raise wrong
+    try:
+        parsed: dict[str, Any] = environ.Env.email_url_config(url)
+    except (KeyError, ValueError):
+        raise wrong from None
+    if urlsplit(url).scheme.startswith("smtp") and not parsed.get("EMAIL_HOST"):
+        raise wrong
+    return settings | {name: value for name, value in parsed.items() if name in settings and value is not None}
 
 
 def kept_secret(path: Path, *, make: str = "random") -> str:

@@ -115,6 +115,17 @@ STORAGE_URL = env.storage_url(DATA_DIR)
 STAGING_DIR = DATA_DIR / "staging"
 # Under which address providers reach this site, for registering webhooks; pages need no such thing.
 PUBLIC_URL = env.http_url("PUBLIC_URL")
+# Notices by e-mail: off until EMAIL_URL names a server. SITE_URL is where people open the pages that a mail leads to.
+SITE_URL = env.http_url("SITE_URL")
+EMAIL_URL = env.text("EMAIL_URL")
+DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "webmaster@localhost")
+MAIL_SERVER = env.mail_server(EMAIL_URL, env.text("DEFAULT_FROM_EMAIL"), SITE_URL)
+EMAIL_BACKEND = MAIL_SERVER["EMAIL_BACKEND"]
+EMAIL_HOST, EMAIL_PORT = MAIL_SERVER["EMAIL_HOST"], MAIL_SERVER["EMAIL_PORT"]
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = MAIL_SERVER["EMAIL_HOST_USER"], MAIL_SERVER["EMAIL_HOST_PASSWORD"]
+EMAIL_USE_TLS, EMAIL_USE_SSL = MAIL_SERVER["EMAIL_USE_TLS"], MAIL_SERVER["EMAIL_USE_SSL"]
+EMAIL_FILE_PATH = MAIL_SERVER["EMAIL_FILE_PATH"]
+EMAIL_TIMEOUT = 10  # seconds; a letter in hand is leased for longer
 RELAYPDF_BASE_URL = env.http_url("RELAYPDF_BASE_URL")
 RELAYPDF_API_KEY = env.text("RELAYPDF_API_KEY")
 RELAYPDF_WEBHOOK_SECRET = env.text("RELAYPDF_WEBHOOK_SECRET")

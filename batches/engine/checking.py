@@ -309,6 +309,7 @@ def _started(turn: _Turn, checked: intake.Check, store: ArtifactStore) -> Batch 
             ),
             spend_cap=draft.spend_cap,
             sample_size=draft.sample_size,
+            notify=[draft.created_by] if draft.wants_notices else (),
             progress=turn.beat,
         )
     except IntakeRefused as refused:

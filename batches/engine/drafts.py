@@ -69,6 +69,7 @@ class Run:
     stop_after_failures: int | None = None
     stop_after_percent: int | None = None
     spend_cap: Decimal | None = None
+    wants_notices: bool = False
 
 
 @dataclass(frozen=True)
@@ -234,6 +235,7 @@ def ask_start(draft_id: int, run: Run, *, by: By, now: datetime) -> Draft:
     draft.name = run.name.strip()[:200] or draft.name
     draft.sample_size, draft.spend_cap = run.sample_size, run.spend_cap
     draft.stop_after_failures, draft.stop_after_percent = run.stop_after_failures, run.stop_after_percent
+    draft.wants_notices = run.wants_notices
     draft.from_where = by.from_where[:100]
     draft.rows_done = 0
     _move(draft, DraftState.STARTING, now=now)

@@ -20,6 +20,7 @@ from batches.engine import (
     existing,
     keys,
     leftout,
+    notices,
     spending,
     stopping,
     templates,
@@ -142,6 +143,7 @@ def start(
     spend_cap: Decimal | None = None,
     hold: str = "",
     sample_size: int = 0,
+    notify: Sequence[Any] = (),
     progress: Callable[[int], None] = unheard,
 ) -> Batch:
     """Write the plan down and ring for pumps. The same `creation_key` returns the same batch, and goes on writing it
@@ -150,7 +152,7 @@ def start(
     `confirmed` says that the person has seen the notices that ask for it, `shown` what the check said to them (None:
     they go by this very one). `rules` and `spend_cap` are of a new batch; with `hold` it waits, paused for that reason,
     until somebody resumes it, with `sample_size` until somebody has looked at so many documents of it and releases it
-    (`samples.py`). Raises `IntakeRefused` with nothing left to be sent.
+    (`samples.py`). The people in `notify` hear of its events. Raises `IntakeRefused` with nothing left to be sent.
     """
     digest = keys.kept(creation_key)
     known = Batch.objects.filter(workspace=checked.workspace, creation_key=digest).first()
@@ -164,6 +166,8 @@ def start(
         raise
     starter = By(actor, actor_words, from_where)
     batch = known or _batch(checked, name, starter, digest, store, rules, spend_cap, progress=progress, now=now)
+    if known is None:
+        batch.notify = notices.wanted_by(notify)
     facts = {"name": batch.name, "manifest_sha256": batch.manifest_sha256}
     wanted = Writing(
         batch=batch,

@@ -17,7 +17,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 
 from batches import manifests, queue
-from batches.engine import audit, bulk, keys, plannedrows, running, samples, versionrows
+from batches.engine import audit, bulk, keys, notices, plannedrows, running, samples, versionrows
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.engine.errors import IntakeRefused
@@ -233,6 +233,7 @@ def _begin(writing: Writing, *, is_whole: bool) -> None:
     batch.pause_reason = writing.hold if is_whole else BEING_WRITTEN
     batch.paused_at = writing.now if batch.pause_reason else None
     batch.save(force_insert=True)
+    notices.watch(batch, now=writing.now)
     audit.record(
         "start_batch",
         subject=f"batch {batch.public_id}",

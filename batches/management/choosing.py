@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
 from batches import selectors
@@ -66,6 +68,15 @@ def workspace(slug: str | None) -> Workspace:
             raise refusal(f"Say which workspace with --workspace. {_known(open_ones)}")
         found = first_two[0]
     return found
+
+
+def listeners(chosen: Workspace, names: Sequence[str]) -> list[User]:
+    """Users by name who want to hear of a batch; each has to be one who may see it."""
+    found = {user.get_username(): user for user in User.objects.filter(username__in=names, is_active=True)}
+    for name in names:
+        if name not in found or not selectors.visible_workspaces(found[name]).filter(pk=chosen.pk).exists():
+            raise refusal(f"--notify {name!r}: no user of the workspace {chosen.slug} has this name.")
+    return list(found.values())
 
 
 def account(slug: str) -> ProviderAccount:

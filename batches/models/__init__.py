@@ -51,6 +51,7 @@ from batches.models.jobs import (
     Submission,
     SubmissionOutcome,
 )
+from batches.models.notices import Notice, NoticeEvent, NoticeWatch
 from batches.models.objects import FindingKind, StoreFinding, StoreSweep, SweepKind
 from batches.models.pumps import PumpSlot
 from batches.models.repairs import BulkAction, BulkActionItem, ItemResult, Verb
@@ -101,6 +102,9 @@ __all__ = [
     "Lane",
     "LearnedDeadline",
     "Membership",
+    "Notice",
+    "NoticeEvent",
+    "NoticeWatch",
     "PacingLane",
     "ProviderAccount",
     "ProviderKind",

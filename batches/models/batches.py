@@ -40,7 +40,9 @@ class Batch(models.Model):
     )
     on_conflict = models.CharField(max_length=20, choices=ConflictPolicy.choices, default=ConflictPolicy.REFUSE)
     creation_key = models.CharField(max_length=64, help_text="The same key never makes a second batch in a workspace.")
-    notify = models.JSONField(default=dict, blank=True)
+    notify = models.JSONField(
+        default=dict, blank=True, help_text='Who wants to hear of its events: {"users": [primary keys]}.'
+    )
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="batches"
     )

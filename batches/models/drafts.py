@@ -82,6 +82,7 @@ class Draft(models.Model):
     spend_cap = models.DecimalField(
         max_digits=12, decimal_places=4, null=True, blank=True, validators=[MinValueValidator(0)]
     )
+    wants_notices = models.BooleanField(default=False, help_text="Its starter wants to hear of the batch's events.")
     reason = models.TextField(blank=True, default="", help_text="Why rows are corrected, where a batch is the target.")
     is_confirmed = models.BooleanField(default=False, help_text="The person saw the notices that ask for it.")
     renders_shown = models.PositiveIntegerField(null=True, blank=True, help_text="Renders that the person agreed to.")

@@ -73,6 +73,7 @@ class AlertKind(models.TextChoices):
     BATCH_STOPPED = "batch_stopped", "Batch stopped itself"
     WEBHOOKS_SILENT = "webhooks_silent", "Webhooks do not come"
     DURATIONS = "durations", "Durations not recorded"
+    MAIL = "mail", "E-mail is not sent"
     INTERNAL = "internal", "Internal error"
 
 

@@ -194,6 +194,7 @@ def draft_start(request: SignedInRequest, public_id: str) -> HttpResponse:
         sample_size=chosen["sample_size"] or 0,
         stop_after_failures=chosen["stop_after_failures"],
         spend_cap=chosen["spend_cap"],
+        wants_notices=chosen["wants_notices"],
     )
     try:
         draft = drafts.ask_start(draft.pk, run, by=by(request), now=timezone.now())

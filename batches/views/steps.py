@@ -17,6 +17,7 @@ from batches.manifests import decoding
 from batches.manifests.choices import Choices
 from batches.manifests.keys import REMARK
 from batches.models import SAMPLE_MOST, WORKING_STATES, ConflictPolicy, Draft, DraftState, ProviderAccount, TakeRows
+from batches.notices import why_no_mail
 from batches.selectors import usable_accounts
 from batches.views import problems
 
@@ -323,8 +324,17 @@ def _checked(draft: Draft, report: Mapping[str, Any], typed_run: Mapping[str, An
         "sample_size": given.get("sample_size", draft.sample_size or SAMPLE_FIRST if renders > SAMPLE_FIRST else 0),
         "sample_most": SAMPLE_MOST,
         "stop_after_failures": given.get("stop_after_failures", draft.stop_after_failures or ""),
+        "wants_notices": "wants_notices" in given if typed_run else _wants_notices(draft),
+        "why_no_mail": why_no_mail(draft.created_by) if draft.created_by else "",
         "spend_cap": given.get("spend_cap", f"{draft.spend_cap.normalize():f}" if draft.spend_cap is not None else ""),
     }
+
+
+def _wants_notices(draft: Draft) -> bool:
+    """As it was chosen at an earlier start that came to nothing, else on where the person has an address."""
+    if draft.renders_shown is not None:
+        return draft.wants_notices
+    return draft.created_by is not None and bool(draft.created_by.email)
 
 
 def _asks_take(draft: Draft, report: Mapping[str, Any]) -> bool:

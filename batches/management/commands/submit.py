@@ -66,6 +66,14 @@ class Command(DatabaseCommand):
             help="What to do when rows are wrong: refuse all, or start the good ones and list the others.",
         )
         reading.add_arguments(parser)
+        parser.add_argument(
+            "--notify",
+            action="append",
+            default=[],
+            metavar="USER",
+            help="Tell this user, by e-mail and on the page Notices, when it has finished, needs a person or is held; "
+            "may be given more than once.",
+        )
         parser.add_argument("--wait", action="store_true", help="Return when the batch has ended.")
         parser.add_argument(
             "--timeout",
@@ -110,6 +118,7 @@ class Command(DatabaseCommand):
         """Check and start, or (None) only check; a refusal is printed whole and ends the command with exit code 2."""
         workspace = choosing.workspace(options["workspace"])
         account = choosing.account_for(workspace, options["account"])
+        people = choosing.listeners(workspace, options["notify"])
         try:
             _refuse_an_empty_folder(Path(options["file"]))
             source = from_path(options["file"])
@@ -151,6 +160,7 @@ class Command(DatabaseCommand):
                     ),
                     spend_cap=options["spend_cap"],
                     sample_size=options["sample"],
+                    notify=people,
                 )
             except IntakeRefused as refused:
                 raise choosing.refusal(refused.words) from refused
