@@ -90,7 +90,8 @@ class Alerts:
 
 
 def open_alerts(user: selectors.Person) -> Alerts:
-    """Open alerts about the user's documents and batches, the accounts that they use, and what all share: the store, and the mail server.
+    """Open alerts about the user's documents and batches, the accounts that they use, and what all share: the store
+    and the mail server.
 
     Held accounts are told apart from them.
     """

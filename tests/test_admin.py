@@ -30,6 +30,8 @@ from batches.models import (
     JobEvent,
     JobState,
     Membership,
+    Notice,
+    NoticeWatch,
     PacingLane,
     ProviderAccount,
     PumpSlot,
@@ -86,6 +88,8 @@ def rows(batch: Batch, admin_user: User) -> Job:
     ColumnMapping.objects.create(workspace=batch.workspace, header_sha256="0" * 64, mapping={"Nr": "id"})
     make_draft(batch=batch, account=account, created_by=admin_user)
     make_template_version(workspace=batch.workspace, source="<p>{{ name }}</p>")
+    Notice.objects.create(batch=batch, recipient=admin_user, event="finished")
+    NoticeWatch.objects.create(batch=batch, looked_at=NOW)
     return job
 
 

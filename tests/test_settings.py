@@ -150,6 +150,7 @@ def test_a_sqlite_address_may_be_absolute_or_relative(tmp_path: Path) -> None:
 
 
 KEY = Fernet.generate_key().decode()
+SENDER = {"DEFAULT_FROM_EMAIL": "batches@example.com", "SITE_URL": "https://batches.example.com"}
 NONSENSE = [
     ({"DEBUG": "maybe"}, "neither true nor false"),
     ({"SECRET_KEY": "short"}, "shorter than 32"),
@@ -187,9 +188,21 @@ NONSENSE = [
     ({"RELAYPDF_KEY_RETENTION": "-5"}, "between 0 and"),
     ({"SANDBOX_PORT": "70000"}, "between 1 and 65535"),
     ({"MAX_UPLOAD_BYTES": "12"}, "between 1024 and"),
+    ({"EMAIL_URL": "smtp://mail.example.com"}, "DEFAULT_FROM_EMAIL and SITE_URL"),
+    ({"EMAIL_URL": "mail.example.com", **SENDER}, "smtp+tls://"),
+    ({"EMAIL_URL": "smtp://", **SENDER}, "smtp+tls://"),
+    ({"EMAIL_URL": "smtp://mail.example.com", **SENDER, "DEFAULT_FROM_EMAIL": "batches"}, "is no sender"),
     ({"LOG_LEVEL": "loud"}, "is not one of"),
     ({"LOG_LEVEL": "info"}, "is not one of"),
 ]
+
+
+def test_mail_is_off_until_a_server_a_sender_and_a_site_are_named(tmp_path: Path) -> None:
+    names = ("EMAIL_BACKEND", "EMAIL_HOST", "EMAIL_PORT", "EMAIL_USE_TLS", "DEFAULT_FROM_EMAIL")
+    assert settings_of(tmp_path, *names)["EMAIL_BACKEND"].endswith("dummy.EmailBackend")
+    found = settings_of(tmp_path, *names, EMAIL_URL="smtp+tls://me:p%40ss@mail.example.com:587", **SENDER)
+    assert found["EMAIL_BACKEND"].endswith("smtp.EmailBackend")
+    assert [found[name] for name in names[1:]] == ["mail.example.com", 587, True, "batches@example.com"]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ from batches.models import (
     Exchange,
     Job,
     JobEvent,
+    Notice,
+    NoticeWatch,
     PacingLane,
     PumpSlot,
     StoreFinding,
@@ -272,6 +274,21 @@ def _workspace(alert: Alert) -> Workspace | None:
     if alert.job:
         return alert.job.version.document.workspace
     return alert.account.workspace if alert.account else None
+
+
+@admin.register(Notice)
+class NoticeAdmin(Evidence):
+    list_display = ("happened_at", "event", "batch", "recipient", "sent_at", "attempts", "last_error")
+    list_select_related = ("batch", "recipient")
+    list_filter = (("next_try_at", admin.EmptyFieldListFilter),)
+    search_fields = ("batch__public_id__exact", "recipient__username__exact")
+
+
+@admin.register(NoticeWatch)
+class NoticeWatchAdmin(Evidence):
+    list_display = ("batch", "looked_at", "due_at")
+    list_select_related = ("batch",)
+    search_fields = ("batch__public_id__exact",)
 
 
 @admin.register(AuditEntry)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
@@ -18,6 +19,7 @@ from batches.models import (
     Batch,
     Job,
     JobState,
+    Membership,
     ProviderAccount,
 )
 from tests.commands.shell import run
@@ -39,6 +41,19 @@ def test_submit_prints_the_batch_id_and_stores_the_batch(manifest: Path) -> None
     assert out.splitlines() == [batch.public_id, "3 documents to go"]
     assert batch.name == "September"
     assert AuditEntry.objects.get(action="start_batch").from_where == "command line"
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_submit_tells_those_who_are_named_and_refuses_whoever_may_not_see_it(
+    manifest: Path, default_workspace: Any
+) -> None:
+    nadia = User.objects.create_user("nadia", email="nadia@example.com")
+    code, _, err = run("submit", str(manifest), "--notify", "nadia")
+    assert (code, "'nadia'" in err, Batch.objects.exists()) == (2, True, False)
+    Membership.objects.create(workspace=default_workspace, user=nadia, role="viewer")
+    code, _, _ = run("submit", str(manifest), "--notify", "nadia")
+    batch = Batch.objects.get()
+    assert (code, batch.notify, batch.notice_watch.due_at is None) == (0, {"users": [nadia.pk]}, False)
 
 
 @pytest.mark.usefixtures("default_workspace", "sandbox")
