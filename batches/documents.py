@@ -84,13 +84,17 @@ class SentRow:
 
 @dataclass(frozen=True)
 class History:
-    """All that the page shows of one version, and the versions beside it, newest first."""
+    """All that the page shows of one version, and the versions beside it, newest first.
+
+    What the provider said may quote the document: without `reads_content` it is left out.
+    """
 
     chosen: VersionRow
     versions: Sequence[VersionRow]
     submissions: Sequence[SentRow]
     items: Sequence[BatchItem]
     timeline: Sequence[timelines.Entry]
+    reads_content: bool
 
     @property
     def version(self) -> DocumentVersion:
@@ -103,13 +107,19 @@ class History:
     @property
     def warnings(self) -> list[str]:
         """What the provider warned about, in the latest status read that brought a result."""
+        if not self.reads_content:
+            return []
         results = [row.submission.result for row in self.submissions if row.submission.result]
         return [str(words) for words in results[0].get("warnings", ())] if results else []
 
     @property
     def waits(self) -> str:
         """Why it is where it is and what comes next, where its state alone does not say it; empty otherwise."""
-        return waits(self.job, [row.submission for row in self.submissions])
+        return waits(self.job, [row.submission for row in self.submissions], reads_content=self.reads_content)
+
+    @property
+    def failure_words(self) -> str:
+        return self.job.failure_words if self.reads_content else wording.WITHHELD
 
     @property
     def is_at_rest(self) -> bool:
@@ -117,12 +127,16 @@ class History:
         return self.job.state not in ACTIVE_STATES
 
 
-def waits(job: Job, submissions: Sequence[Submission]) -> str:
+def waits(job: Job, submissions: Sequence[Submission], *, reads_content: bool) -> str:
     """Why a job waits and until when, in one or two sentences, from what is recorded; `submissions` newest first."""
     latest = submissions[0] if submissions else None
     is_held, due = job.account.health == AccountHealth.HELD, wording.clock(job.due_at)
     if job.state == JobState.PENDING:
-        return " ".join(part for part in (_earlier(job, submissions), _next_send(job, latest, is_held=is_held)) if part)
+        return " ".join(
+            part
+            for part in (_earlier(job, submissions, reads_content), _next_send(job, latest, is_held=is_held))
+            if part
+        )
     if latest is None:
         return ""
     if job.state == JobState.SUBMITTING and job.lease_owner is None and latest.in_doubt:
@@ -135,12 +149,12 @@ def waits(job: Job, submissions: Sequence[Submission]) -> str:
     return ""
 
 
-def _earlier(job: Job, submissions: Sequence[Submission]) -> str:
+def _earlier(job: Job, submissions: Sequence[Submission], reads_content: bool) -> str:
     """What came of the tries before, of a job that waits."""
     failed = sum(submission.outcome == SubmissionOutcome.RENDER_FAILED for submission in submissions)
     if failed:
         times = {1: "once", 2: "twice"}.get(failed, f"{failed} times")
-        said = job.failure_words.strip().removesuffix(".")
+        said = job.failure_words.strip().removesuffix(".") if reads_content else ""
         if job.failure_code and job.failure_code not in said:
             said = f"{said}, {job.failure_code}" if said else job.failure_code
         return f"Failed {times} at the provider, not billed{f' ({said})' if said else ''}."
@@ -157,7 +171,7 @@ def _next_send(job: Job, latest: Submission | None, *, is_held: bool) -> str:
     return f"It will be sent again in its turn, from {wording.clock(job.due_at)} on." if latest else ""
 
 
-def history(document: Document, *, number: int | None) -> History | None:
+def history(document: Document, *, number: int | None, reads_content: bool) -> History | None:
     """The history of one version, the current one where no number is given; None where there is no such version."""
     in_doubt = Submission.objects.filter(job__version=OuterRef("pk"), outcome=SubmissionOutcome.OPEN, in_doubt=True)
     rows = [
@@ -178,5 +192,6 @@ def history(document: Document, *, number: int | None) -> History | None:
         versions=rows,
         submissions=[SentRow(submission, chosen.job) for submission in submissions[:SUBMISSIONS_SHOWN]],
         items=list(items[:BATCHES_SHOWN]),
-        timeline=timelines.timeline(chosen.version, chosen.job, chosen.artifact),
+        timeline=timelines.timeline(chosen.version, chosen.job, chosen.artifact, reads_content=reads_content),
+        reads_content=reads_content,
     )

@@ -131,14 +131,15 @@ class Causes:
     titles: Mapping[str, str] = field(default_factory=dict)
 
 
-def causes(batch: Batch, *, total: int, shows_all: bool = False) -> Causes:
-    """Why items of this batch failed, the most frequent cause first. `total` is what the batch holds."""
+def causes(batch: Batch, *, total: int, shows_all: bool = False, reads_content: bool = True) -> Causes:
+    """Why items of this batch failed, the most frequent cause first. `total` is what the batch holds. What the provider
+    said of an item may quote the document, and is left out without `reads_content`."""
     groups = _groups(batch, total)
     shown = groups[: CAUSES_MOST if shows_all else CAUSES_SHOWN]
     if not shown:
         return Causes()
     keys = [cause.key for cause in shown]
-    named, actions = _named(batch, keys), _last_actions(batch, keys)
+    named, actions = _named(batch, keys, reads_content=reads_content), _last_actions(batch, keys)
     full = [replace(cause, items=named[cause.key], last_action=actions.get(cause.key)) for cause in shown]
     return Causes(full, len(groups) - len(shown), {cause.key: cause.title for cause in groups})
 
@@ -185,7 +186,7 @@ def _groups(batch: Batch, total: int) -> list[Cause]:
     return sorted(groups.values(), key=lambda cause: (-cause.count, cause.failure_class, cause.code, cause.key))
 
 
-def _named(batch: Batch, keys: Sequence[str]) -> Mapping[str, list[FailedItem]]:
+def _named(batch: Batch, keys: Sequence[str], *, reads_content: bool) -> Mapping[str, list[FailedItem]]:
     """The first documents of each cause, in manifest order."""
     place = Window(RowNumber(), partition_by=[F("version__job__failure_cause")], order_by="position")
     first = (
@@ -197,7 +198,8 @@ def _named(batch: Batch, keys: Sequence[str]) -> Mapping[str, list[FailedItem]]:
     columns = ("position", "document__business_id", "document__public_id", "version__job__failure_words")
     named: dict[str, list[FailedItem]] = defaultdict(list)
     for key, *item in first.order_by("position").values_list("version__job__failure_cause", *columns):
-        named[key].append(FailedItem(*item))
+        found = FailedItem(*item)
+        named[key].append(found if reads_content else replace(found, words=wording.WITHHELD))
     return named
 
 

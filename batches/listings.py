@@ -118,11 +118,18 @@ _ITEM_COLUMNS = (
 
 
 def items_matching(
-    batch: Batch, *, group: str = "", cause: str = "", q: str = "", is_noticed: bool = False
+    batch: Batch,
+    *,
+    group: str = "",
+    cause: str = "",
+    q: str = "",
+    is_noticed: bool = False,
+    reads_content: bool = True,
 ) -> QuerySet[BatchItem]:
     """The items of one counter, one `failures.Cause` and a search where given.
 
     With `is_noticed` only those whose stored PDF is worth a look. The batch page and its bulk actions filter by it.
+    Without `reads_content` nothing is searched that may quote a document.
     """
     items = selectors.with_group(BatchItem.objects.filter(batch=batch))
     if group in Group.values:
@@ -132,7 +139,7 @@ def items_matching(
     if is_noticed:
         items = attention.noticed(items)
     if q:
-        items = _searched(items, q)
+        items = _searched(items, q, reads_content=reads_content)
     return items
 
 
@@ -146,15 +153,16 @@ def items_page(
     after: int | None = None,
     before: int | None = None,
     limit: int = ITEMS_PER_PAGE,
+    reads_content: bool = True,
 ) -> Page[ItemRow]:
     """What `items_matching` gives, in manifest order, beyond a position."""
-    items = items_matching(batch, group=group, cause=cause, q=q, is_noticed=is_noticed)
+    items = items_matching(batch, group=group, cause=cause, q=q, is_noticed=is_noticed, reads_content=reads_content)
     backwards = before is not None
     if backwards:
         items = items.filter(position__lt=before).order_by("-position")
     else:
         items = items.filter(position__gt=-1 if after is None else after).order_by("position")
-    rows = [_item_row(values) for values in items.values_list(*_ITEM_COLUMNS)[: limit + 1]]
+    rows = [_item_row(values, reads_content) for values in items.values_list(*_ITEM_COLUMNS)[: limit + 1]]
     has_more, rows = len(rows) > limit, rows[:limit]
     if backwards:
         rows.reverse()
@@ -167,32 +175,31 @@ def items_page(
     )
 
 
-def items_at(batch: Batch, positions: Iterable[int]) -> list[ItemRow]:
+def items_at(batch: Batch, positions: Iterable[int], *, reads_content: bool = True) -> list[ItemRow]:
     """The rows at these positions as they are now, for updating them in place."""
     items = selectors.with_group(BatchItem.objects.filter(batch=batch, position__in=list(positions)))
-    return [_item_row(values) for values in items.order_by("position").values_list(*_ITEM_COLUMNS)]
+    return [_item_row(values, reads_content) for values in items.order_by("position").values_list(*_ITEM_COLUMNS)]
 
 
-def _searched(items: QuerySet[BatchItem], q: str) -> QuerySet[BatchItem]:
+def _searched(items: QuerySet[BatchItem], q: str, *, reads_content: bool) -> QuerySet[BatchItem]:
     """Items whose id or reason holds the text, or whose row number or provider job id is it."""
     if "\0" in q:  # PostgreSQL takes no NUL; no stored text holds one
         return items.none()
-    submitted = Submission.objects.filter(job=OuterRef("version__job"), provider_job_id=q)
-    wanted = (
-        Q(document__business_id__icontains=q)
-        | Q(version__job__failure_words__icontains=q)
-        | Q(version__job__failure_code__iexact=q)
-        | Q(Exists(submitted))
-    )
+    wanted = Q(document__business_id__icontains=q) | Q(version__job__failure_code__iexact=q)
+    if reads_content:
+        submitted = Submission.objects.filter(job=OuterRef("version__job"), provider_job_id=q)
+        wanted |= Q(version__job__failure_words__icontains=q) | Q(Exists(submitted))
     position = cursors.number(q)
     if position is not None:
         wanted |= Q(position=position)
     return items.filter(wanted)
 
 
-def _item_row(values: tuple[Any, ...]) -> ItemRow:
+def _item_row(values: tuple[Any, ...], reads_content: bool) -> ItemRow:
     *shown, deleted_at, missing_at = values
     row = ItemRow(*shown)
+    if not reads_content:
+        row = replace(row, failure_words=wording.failure_label(row.failure_class, ""))
     if selectors.is_in_store(row.byte_count, deleted_at, missing_at):
         return row
     return replace(row, pages=None, byte_count=None, notice="", notice_words="")
@@ -284,14 +291,14 @@ class SampleView:
         return wording.BATCH_BADGES[self.progress.state]
 
 
-def sample_of(batch: Batch, progress: selectors.Progress) -> SampleView | None:
+def sample_of(batch: Batch, progress: selectors.Progress, *, reads_content: bool) -> SampleView | None:
     """None where it has none, in one query."""
     sample = None if batch.sample_of_id else Batch.objects.filter(sample_of=batch).first()
     if sample is None:
         return None
     its_own = selectors.progress(sample)
     sentence = sentences.sample_sentence(batch, progress, its_own)
-    return SampleView(sample, its_own, items_page(sample).rows, sentence)
+    return SampleView(sample, its_own, items_page(sample, reads_content=reads_content).rows, sentence)
 
 
 def _viewed(batches: QuerySet[Batch], view: str) -> QuerySet[Batch]:

@@ -65,15 +65,18 @@ SLICE = 1000
 BOM = "\ufeff"  # what makes spreadsheet programs read a CSV file as UTF-8
 
 
-def rows(batch: Batch, *, with_ids: bool = False) -> Iterator[dict[str, Any]]:
+def rows(batch: Batch, *, with_ids: bool = False, with_words: bool = True) -> Iterator[dict[str, Any]]:
     """Every row of the batch in manifest order, keyed by `COLUMNS`. Provider job ids are masked but `with_ids`: whoever
-    has one whole can fetch the file.
+    has one whole can fetch the file. What the provider said of a failure may quote the document: without `with_words`
+    it is told by its kind alone.
 
     `row` is the position, counted from 0; `status` is the item's state; times are text (RFC 3339, UTC); what is not
     known is None. `filename` is the PDF's name in the batch's archive, given where a PDF is stored; `notice` is
     what makes a stored PDF worth a look.
     """
     for row, _ in rows_with_originals(batch, with_ids=with_ids):
+        if row["reason"] and not with_words:
+            row["reason"] = wording.failure_label(row["reason_code"] or "", "") or None
         yield row
 
 

@@ -6,7 +6,7 @@ workspace sees states, counts and causes there; everything else is a right of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from django.contrib.auth.models import AnonymousUser, User
@@ -142,6 +142,17 @@ def codename(right: str) -> str:
 
 def may(person: Person, right: str, workspace: Workspace) -> bool:
     return right in rights(person, workspace)
+
+
+def refusal(right: str) -> str:
+    """Why somebody without the right is turned away, and which role has it."""
+    row = _ROW[right]
+    return f"{row.words}: your role does not include that. Ask an administrator for the role {row.least.label}."
+
+
+def sees_ids(held: Collection[str]) -> bool:
+    """Whether these rights show provider job ids whole: whoever has one can fetch the file, so content goes with it."""
+    return REVEAL in held and VIEW_CONTENT in held
 
 
 def workspaces(person: Person, right: str) -> QuerySet[Workspace]:

@@ -201,11 +201,12 @@ def latest_provider_job_id(job: str) -> Subquery:
     return Subquery(known.order_by("-sequence").values("provider_job_id")[:1])
 
 
-def batch_json(batch: Batch) -> dict[str, Any]:
+def batch_json(batch: Batch, *, with_ids: bool = True) -> dict[str, Any]:
     """The batch as API, commands and files give it (docs/architecture.md, "Stable interfaces"); every item is listed.
 
     An item's `state` is its cancellation, else its job's state. `failure_class` is null unless the item is failed;
-    `storage_key`, `sha256` and `pages` are the stored artifact's, null otherwise.
+    `storage_key`, `sha256` and `pages` are the stored artifact's, null otherwise. `provider_job_id` is null too where
+    the reader may not see it (`with_ids`): it fetches the file without a key.
     """
     now = progress(batch)
     return {
@@ -213,7 +214,7 @@ def batch_json(batch: Batch) -> dict[str, Any]:
         "state": now.state.value,
         "needs_attention": now.needs_attention,
         "counts": now.counts.as_dict(),
-        "items": [_item_json(row) for row in _item_rows_json(batch)],
+        "items": [_item_json(row, with_ids=with_ids) for row in _item_rows_json(batch)],
     }
 
 
@@ -239,7 +240,7 @@ def _item_rows_json(batch: Batch) -> Iterable[tuple[Any, ...]]:
     )
 
 
-def _item_json(row: tuple[Any, ...]) -> dict[str, Any]:
+def _item_json(row: tuple[Any, ...], *, with_ids: bool) -> dict[str, Any]:
     position, business_id, version, cancelled_at, state, failure, provider_job_id, *stored = row
     key, sha256, pages, deleted_at, missing_at = stored
     is_cancelled = cancelled_at is not None
@@ -250,7 +251,7 @@ def _item_json(row: tuple[Any, ...]) -> dict[str, Any]:
         "version": version,
         "state": JobState.CANCELLED.value if is_cancelled else state,
         "failure_class": None if is_cancelled else failure or None,
-        "provider_job_id": provider_job_id,
+        "provider_job_id": provider_job_id if with_ids else None,
         "storage_key": key if is_stored else None,
         "sha256": sha256 if is_stored else None,
         "pages": pages if is_stored else None,

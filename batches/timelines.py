@@ -37,18 +37,20 @@ class Entry:
         return "" if self.seconds is None else wording.offset(max(0.0, self.seconds))
 
 
-def timeline(version: DocumentVersion, job: Job, artifact: Artifact | None) -> list[Entry]:
-    """Everything recorded about this version, oldest first, in two queries."""
+def timeline(version: DocumentVersion, job: Job, artifact: Artifact | None, *, reads_content: bool) -> list[Entry]:
+    """Everything recorded about this version, oldest first, in two queries. The words of an event may be the
+    provider's, and quote the document: without `reads_content` its reason is told instead."""
     events = list(JobEvent.objects.filter(job=job).order_by("-id")[:EVENTS_SHOWN])
     exchanges = list(Exchange.objects.filter(job=job).order_by("-id")[:EXCHANGES_SHOWN])
     made = [Entry(version.created_at, "state", "Taken in", "waiting", version.reason)]
     # Where both carry the same instant, the intent stands before what it let leave.
-    streams = (made, _events_with_file(events[::-1], artifact), map(_exchange_entry, reversed(exchanges)))
+    told = _events_with_file(events[::-1], artifact, reads_content=reads_content)
+    streams = (made, told, map(_exchange_entry, reversed(exchanges)))
     merged = heapq.merge(*streams, _deleted(artifact), key=lambda entry: entry.at)
     return list(_with_offsets(_grouped(merged)))
 
 
-def _events_with_file(events: Sequence[JobEvent], artifact: Artifact | None) -> Iterator[Entry]:
+def _events_with_file(events: Sequence[JobEvent], artifact: Artifact | None, *, reads_content: bool) -> Iterator[Entry]:
     """The events, oldest first, with what was stored right before the state that it led to."""
     saved = [event.pk for event in events if event.to_state == JobState.SAVED != event.from_state]
     stored = _stored(artifact)
@@ -58,7 +60,7 @@ def _events_with_file(events: Sequence[JobEvent], artifact: Artifact | None) -> 
             at = min(stored.at, event.at)
             yield replace(stored, at=max(at, last_at) if last_at else at)
             stored = None
-        yield _event_entry(event)
+        yield _event_entry(event, event.words if reads_content else "")
         last_at = event.at
     if stored is not None:
         yield replace(stored, at=max(stored.at, last_at) if last_at else stored.at)
@@ -76,9 +78,9 @@ def _deleted(artifact: Artifact | None) -> Iterator[Entry]:
         yield Entry(artifact.local_deleted_at, "note", "Stored file deleted", "stopped", "by retention")
 
 
-def _event_entry(event: JobEvent) -> Entry:
+def _event_entry(event: JobEvent, said: str) -> Entry:
     badge = wording.JOB_BADGES[event.to_state]
-    words = event.words or wording.EVENT_WORDS.get(event.reason, event.reason.replace("_", " "))
+    words = said or wording.EVENT_WORDS.get(event.reason, event.reason.replace("_", " "))
     actor = "" if event.actor == "engine" else event.actor
     if event.from_state == event.to_state:
         return Entry(event.at, "note", "Noted", "waiting", words, actor)

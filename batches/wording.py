@@ -302,6 +302,10 @@ RELEASED = "Released: the rest of it is sent."
 NOTHING_TO_REPLACE = "There is nothing to replace: no failed row of the file has other content than before."
 
 
+#: Instead of what a provider said, to whoever may not see content.
+WITHHELD = "What the provider said may quote the document; your role does not show it."
+
+
 def resume_command(public_id: str) -> str:
     """What a person types to let a paused batch go on."""
     return f"{settings.COMMAND_LINE} batch {public_id} --resume"

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def person(workspace: Workspace) -> User:
     user = User.objects.create_user("m.okoye")
-    Membership.objects.create(workspace=workspace, user=user, role="viewer")
+    Membership.objects.create(workspace=workspace, user=user, role="operator")
     return user
 
 
@@ -106,7 +106,7 @@ def test_it_writes_nothing(client: Client, batch: Batch, secret: str) -> None:
 def test_what_breaks_is_told_in_json_and_logged(
     client: Client, batch: Batch, secret: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(selectors, "batch_json", lambda batch: 1 / 0)
+    monkeypatch.setattr(selectors, "batch_json", lambda batch, **how: 1 / 0)
     answer = get(client, batch.public_id, secret)
     assert (answer.status_code, answer.json()["error"]) == (500, "internal_error")
     assert "ZeroDivisionError" in caplog.text

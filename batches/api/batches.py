@@ -11,7 +11,7 @@ from ninja import NinjaAPI, Schema
 from ninja.errors import AuthenticationError
 from ninja.security import HttpBearer
 
-from batches import selectors, tokens
+from batches import rights, selectors, tokens
 from batches.models import ApiToken, Batch
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,9 @@ class CountsOut(Schema):
 
 
 class ItemOut(Schema):
-    """`state` is the item's cancellation, else its job's state; the last three are the stored PDF's."""
+    """`state` is the item's cancellation, else its job's state; the last three are the stored PDF's.
+
+    `provider_job_id` is null for a token whose person may not reveal it."""
 
     position: int
     business_id: str
@@ -102,7 +104,8 @@ def batch(request: HttpRequest, batch_id: str) -> HttpResponse:
     found = Batch.objects.filter(workspace=token.workspace, public_id=batch_id.replace("\0", "")).first()
     if found is None:
         return error(404, "not_found", "The token's workspace has no such batch.")
-    response = JsonResponse(selectors.batch_json(found))
+    held = rights.rights(token.user, token.workspace)
+    response = JsonResponse(selectors.batch_json(found, with_ids=rights.sees_ids(held)))
     response["Cache-Control"] = "no-store"
     return response
 

@@ -6,10 +6,11 @@ import unicodedata
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest
 from django.utils import timezone
 
-from batches import selectors
+from batches import rights, selectors
 from batches.engine import audit
 from batches.engine.audit import By
 from batches.models import Batch, Document, Workspace
@@ -41,6 +42,12 @@ def document_or_404(user: User, public_id: str) -> Document:
     if document is None:
         raise Http404("No such document.")
     return document
+
+
+def refuse_without(request: SignedInRequest, right: str, workspace: Workspace) -> None:
+    """Raises `PermissionDenied` with what is missing and which role has it, unless the person has the right there."""
+    if not rights.may(request.user, right, workspace):
+        raise PermissionDenied(rights.refusal(right))
 
 
 def by(request: HttpRequest) -> By:

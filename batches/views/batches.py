@@ -123,6 +123,7 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
     batch = batch_or_404(request.user, public_id)
     group, cause, q = _filter(request), _cause(request), _search(request)
     is_noticed = bool(request.GET.get("notice"))
+    context = _batch_context(request, batch, group=group, cause=cause, q=q)
     page = listings.items_page(
         batch,
         group=group,
@@ -131,10 +132,11 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
         is_noticed=is_noticed,
         after=cursors.number(request.GET.get("after")),
         before=cursors.number(request.GET.get("before")),
+        reads_content=context["may_see_content"],
     )
     path = reverse("batches:batch_detail", args=[batch.public_id])
     shown = {"state": group, "cause": cause, "q": q, "notice": "1" if is_noticed else ""}
-    context = _batch_context(request, batch, group=group, cause=cause, q=q) | {
+    context |= {
         "page": page,
         "previous": _with(path, **shown, before=page.before) if page.before else "",
         "next": _with(path, **shown, after=page.after) if page.after else "",
@@ -148,7 +150,8 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
         "conflict_words": batch.get_on_conflict_display(),
         "last_position": page.rows[-1].position if page.rows else None,
         "plan_words": problems.plan_words(batch.report.get("summary", {})),
-        "warnings": problems.presented(batch.report.get("warnings", [])),
+        # They quote cells.
+        "warnings": problems.presented(batch.report.get("warnings", [])) if context["may_see_content"] else [],
     }
     return render(request, "batches/batch_detail.html", context)
 
@@ -160,7 +163,8 @@ def batch_live(request: SignedInRequest, public_id: str) -> HttpResponse:
     batch = batch_or_404(request.user, public_id)
     context = _batch_context(request, batch, group=_filter(request), cause=_cause(request), q=_search(request))
     drawn = rows.shown(request.GET.get("rows", ""))
-    changed = rows.changed(listings.items_at(batch, rows.positions(drawn)), drawn)
+    now = listings.items_at(batch, rows.positions(drawn), reads_content=context["may_see_content"])
+    changed = rows.changed(now, drawn)
     has_new_notices = request.GET.get("notices", "") != context["notices_revision"]
     has_new_sample = request.GET.get("sample", "") != context["sample_revision"]
     is_new = changed or has_new_notices or has_new_sample
@@ -202,13 +206,16 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
     progress = selectors.progress(batch)
     held = selectors.held_accounts(batch, progress)
     notices = attention.notices(batch, progress.counts)
+    reads_content = rights.VIEW_CONTENT in held_rights
     found = failures.Causes()
     if progress.needs_attention:
-        found = failures.causes(batch, total=progress.counts.total, shows_all=bool(all_causes))
+        found = failures.causes(
+            batch, total=progress.counts.total, shows_all=bool(all_causes), reads_content=reads_content
+        )
     is_live = progress.state not in wording.ENDED_STATES
     standstill, account_alerts = _trouble(batch) if is_live else ("", [])
     head = _head(batch, progress, held)
-    sample = listings.sample_of(batch, progress)
+    sample = listings.sample_of(batch, progress, reads_content=reads_content)
     tabs = _tabs(batch, progress, group=group, q=q)
     current = next(tab for tab in tabs if tab.is_current)
     return {
@@ -300,6 +307,9 @@ def _permissions(
     return {
         "held_rights": held,
         "may_audit": rights.VIEW_AUDIT in held,
+        "may_see_content": rights.VIEW_CONTENT in held,
+        "may_export": rights.EXPORT in held,
+        "may_take_content": rights.EXPORT in held and rights.VIEW_CONTENT in held,
         "may_run": may_stop and batch.cancelled_at is None and progress.state not in wording.ENDED_STATES,
         "may_release": batch.waits_for_release and rights.PAUSE_BATCH in held,
         "may_correct": Verb.REGENERATE in held,

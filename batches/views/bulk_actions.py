@@ -28,7 +28,7 @@ from batches.engine.bulk_actions import Refused
 from batches.engine.verbs import Asked
 from batches.models import Batch, BulkAction, ItemResult, Verb, Workspace
 from batches.views import rows
-from batches.views.access import SignedInRequest, batch_or_404, by, record, typed
+from batches.views.access import SignedInRequest, batch_or_404, by, record, refuse_without, typed
 from batches.wording import Badge
 
 NOTHING_NEW = 204  # htmx swaps nothing
@@ -225,7 +225,7 @@ def _page(request: SignedInRequest, action: BulkAction, *, error: str = "", stat
 def _context(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
     """What the page and its live fragment both show."""
     counts = actions.counts(action)
-    verb = Verb(action.verb)
+    verb, held = Verb(action.verb), rights.rights(request.user, action.workspace)
     is_running = action.confirmed_at is not None and action.finished_at is None
     chosen = Chosen.of_action(action)
     path = reverse("batches:action_live", args=[action.batch.public_id, action.public_id])
@@ -240,7 +240,8 @@ def _context(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
         "chosen": chosen,
         "batch_url": _batch_url(action.batch, chosen),
         "price": verbs.price_of_many(verb, action.plan.get("renders_most", 0)),
-        "may_act": verb in rights.rights(request.user, action.workspace),
+        "may_act": verb in held,
+        "may_export": rights.EXPORT in held,
         "not_allowed": _not_allowed(verb),
         "key": get_random_string(32),
         "is_live": is_running,
@@ -362,6 +363,7 @@ def action_abort(request: SignedInRequest, public_id: str, action_id: str) -> Ht
 def action_items(request: SignedInRequest, public_id: str, action_id: str) -> HttpResponseBase:
     """Every document of the action with its result, as CSV."""
     action = _action_or_404(request, public_id, action_id)
+    refuse_without(request, rights.EXPORT, action.workspace)
     about = {"verb": action.verb, "batch": action.batch.public_id}
     record(request, "download_bulk_action", f"bulk action {action.public_id}", action.workspace, **about)
     lines = results.csv_lines(actions.EXPORT_COLUMNS, actions.export_rows(action))

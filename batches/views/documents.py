@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
@@ -24,9 +23,10 @@ from batches.models import (
     JobState,
     Submission,
     TemplateVersion,
+    Verb,
 )
 from batches.views import foreign, templates, verbs
-from batches.views.access import SignedInRequest, document_or_404, record
+from batches.views.access import SignedInRequest, document_or_404, record, refuse_without
 from batches.views.stored import chunks, opened, store_away
 
 NOTHING_NEW = 204
@@ -55,8 +55,8 @@ def document_reveal(request: SignedInRequest, public_id: str) -> HttpResponse:
     """Show a provider job id whole, which at RelayPDF fetches the file without a key: a right of its own, written
     down."""
     document = document_or_404(request.user, public_id)
-    if not rights.may(request.user, rights.REVEAL, document.workspace):
-        raise PermissionDenied("The provider's job id fetches the file, so only operators may see it.")
+    refuse_without(request, rights.REVEAL, document.workspace)
+    refuse_without(request, rights.VIEW_CONTENT, document.workspace)
     key = request.POST.get("submission", "")
     submission = get_object_or_404(
         Submission.objects.select_related("job__version"),
@@ -71,7 +71,9 @@ def document_reveal(request: SignedInRequest, public_id: str) -> HttpResponse:
 
 
 def _context(request: SignedInRequest, document: Document, wanted: str | None) -> dict[str, Any]:
-    history = documents.history(document, number=cursors.number(wanted))
+    held = rights.rights(request.user, document.workspace)
+    reads_content = rights.VIEW_CONTENT in held
+    history = documents.history(document, number=cursors.number(wanted), reads_content=reads_content)
     if history is None:
         raise Http404("No such version.")
     job, now = history.job, timezone.now()
@@ -80,7 +82,6 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
     may = verbs.allowed(offers, wording.suggested_verb(job.failure_class, job.failure_code))
     is_live = not history.is_at_rest or verbs.waits_for_answer(job, now=now)
     news = staleness.of_document(document) if is_current else None
-    held = rights.rights(request.user, document.workspace)
     return {
         "template_news": news,
         "made_with": _made_with(history.version),
@@ -93,12 +94,13 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
         "what_to_do": wording.what_to_do(job.failure_class, job.failure_code),
         "ways_out": [each for each in may if each.verb in verbs.WAYS_OUT] if job.failure_class else [],
         # Actions are about the current version; what may be at the provider of an older one is known there too.
-        "may_reconcile": not is_current and _is_uncertain(history),
+        "may_reconcile": Verb.RECONCILE in held and not is_current and _is_uncertain(history),
         "dismissed": [item for item in history.items if item.dismissed_at is not None],
         "rights": held,
         "final_badge": wording.FINAL_BADGE,
         "stale_badge": wording.STALE_BADGE,
-        "may_reveal": rights.REVEAL in held,
+        "may_reveal": rights.sees_ids(held),
+        "may_see_content": reads_content,
         "is_live": is_live,
         "offers": may,
         "refused_offers": verbs.refused(offers),
@@ -142,6 +144,7 @@ def _is_uncertain(history: documents.History) -> bool:
 def document_pdf(request: SignedInRequest, public_id: str, number: int) -> HttpResponseBase:
     """The stored PDF of one version, to look at or, with `?download`, to keep."""
     document = document_or_404(request.user, public_id)
+    refuse_without(request, rights.VIEW_CONTENT, document.workspace)
     artifact = get_object_or_404(
         Artifact.objects.select_related("version"), version__document=document, version__number=number
     )

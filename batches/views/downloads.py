@@ -17,7 +17,8 @@ from django.views.decorators.http import require_safe
 
 from batches import archives, filenames, results, rights, storage
 from batches.engine import leftout
-from batches.views.access import SignedInRequest, batch_or_404, record
+from batches.models import Batch
+from batches.views.access import SignedInRequest, batch_or_404, record, refuse_without
 from batches.views.stored import chunks, opened, store_away
 
 log = logging.getLogger(__name__)
@@ -29,10 +30,10 @@ TYPES = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
 @require_safe
 def batch_archive(request: SignedInRequest, public_id: str) -> HttpResponseBase:
     """The ZIP of what is saved now, streamed. Where nothing is, a message instead of an empty archive."""
-    batch = batch_or_404(request.user, public_id)
+    batch = _batch_with_content(request, public_id)
     try:
         store = storage.open_store(settings.STORAGE_URL)
-        with_ids = rights.may(request.user, rights.REVEAL, batch.workspace)
+        with_ids = rights.sees_ids(rights.rights(request.user, batch.workspace))
         archive = archives.build(batch, store=store, now=timezone.now(), with_ids=with_ids)
     except archives.NothingSaved:
         messages.info(request, "Nothing of this batch is saved yet, so there is nothing to download.")
@@ -52,10 +53,12 @@ def batch_archive(request: SignedInRequest, public_id: str) -> HttpResponseBase:
 @require_safe
 def batch_results(request: SignedInRequest, public_id: str, format: str) -> HttpResponseBase:
     batch = batch_or_404(request.user, public_id)
+    refuse_without(request, rights.EXPORT, batch.workspace)
     if format not in TYPES:
         raise Http404("Results come as csv or jsonl.")
     record(request, "download_results", f"batch {batch.public_id}", batch.workspace, format=format)
-    rows = results.rows(batch, with_ids=rights.may(request.user, rights.REVEAL, batch.workspace))
+    held = rights.rights(request.user, batch.workspace)
+    rows = results.rows(batch, with_ids=rights.sees_ids(held), with_words=rights.VIEW_CONTENT in held)
     lines = results.csv_lines(results.COLUMNS, rows) if format == "csv" else results.jsonl_lines(rows)
     name = f"{filenames.safe_stem(batch.name, limit=80)}-results.{format}"
     return _attachment((line.encode() for line in lines), name, TYPES[format])
@@ -65,7 +68,7 @@ def batch_results(request: SignedInRequest, public_id: str, format: str) -> Http
 @require_safe
 def batch_failed(request: SignedInRequest, public_id: str) -> HttpResponseBase:
     """The failed rows as they were given, with the reason of each: to be corrected and handed over again."""
-    batch = batch_or_404(request.user, public_id)
+    batch = _batch_with_content(request, public_id)
     record(request, "download_failed_list", f"batch {batch.public_id}", batch.workspace)
     name = f"{filenames.safe_stem(batch.name, limit=80)}-failed.csv"
     return _attachment((line.encode() for line in results.failed_lines(batch)), name, TYPES["csv"])
@@ -75,7 +78,7 @@ def batch_failed(request: SignedInRequest, public_id: str) -> HttpResponseBase:
 @require_safe
 def batch_left_out(request: SignedInRequest, public_id: str) -> HttpResponseBase:
     """The rows that were left out when the good ones were taken, as they were given, each with what was wrong."""
-    batch = batch_or_404(request.user, public_id)
+    batch = _batch_with_content(request, public_id)
     try:
         store = storage.open_store(settings.STORAGE_URL)
         lines = results.left_out_lines(batch, lambda: leftout.rows(batch, store))
@@ -91,7 +94,7 @@ def batch_left_out(request: SignedInRequest, public_id: str) -> HttpResponseBase
 @require_safe
 def batch_manifest(request: SignedInRequest, public_id: str) -> HttpResponseBase:
     """The file as it was handed over, byte for byte."""
-    batch = batch_or_404(request.user, public_id)
+    batch = _batch_with_content(request, public_id)
     try:
         file = opened(batch.manifest_key, byte_count=batch.manifest_bytes)
     except storage.StoreError:
@@ -100,6 +103,14 @@ def batch_manifest(request: SignedInRequest, public_id: str) -> HttpResponseBase
     response = _attachment(chunks(file), batch.manifest_name, "application/octet-stream")
     response["Content-Length"] = str(batch.manifest_bytes)
     return response
+
+
+def _batch_with_content(request: SignedInRequest, public_id: str) -> Batch:
+    """The batch, for whoever may take its documents and rows away."""
+    batch = batch_or_404(request.user, public_id)
+    refuse_without(request, rights.EXPORT, batch.workspace)
+    refuse_without(request, rights.VIEW_CONTENT, batch.workspace)
+    return batch
 
 
 def _attachment(chunks: Iterator[bytes], name: str, content_type: str) -> StreamingHttpResponse:

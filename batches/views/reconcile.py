@@ -8,7 +8,6 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.db.models import F
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
@@ -24,7 +23,7 @@ from batches.engine.orders import Order
 from batches.engine.pdfcheck import PdfChecker
 from batches.engine.reconcile import Findings
 from batches.models import ACCOUNT_SECRETS, BatchItem, Document, Verb
-from batches.views.access import SignedInRequest, by, document_or_404, typed
+from batches.views.access import SignedInRequest, by, document_or_404, refuse_without, typed
 
 _NO_KEY = "The account's key cannot be read, so the provider cannot be asked. Correct the account first."
 
@@ -49,8 +48,7 @@ def document_reconcile(request: SignedInRequest, public_id: str) -> HttpResponse
     document = document_or_404(request.user, public_id)
     item = _item(document, request.GET.get("version"))
     step = request.POST.get("step", "") if request.method == "POST" else ""
-    if request.method == "POST":
-        _permit(request, document, item, step)
+    refuse_without(request, rights.ADOPT if step in ("inspect", "adopt") else Verb.RECONCILE, document.workspace)
     with reconcile.tools() as (providers, checker):
         page = _Page(request, document, item, providers, checker)
         if step == "ask":
@@ -70,14 +68,6 @@ def _item(document: Document, wanted: str | None) -> BatchItem:
     if item is None:
         raise Http404("No batch names this version.")
     return item
-
-
-def _permit(request: SignedInRequest, document: Document, item: BatchItem, step: str) -> None:
-    """Raises `PermissionDenied` with a sentence; what the verb itself refuses is said there too."""
-    right = rights.ADOPT if step in ("inspect", "adopt") else Verb.RECONCILE
-    if not rights.may(request.user, right, document.workspace):
-        what = "adopt a provider job" if right == rights.ADOPT else "reconcile documents"
-        raise PermissionDenied(f"You may look at this workspace, but not {what} in it. Ask one of its managers.")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from batches.manifests.problems import Unfit
 from batches.models import Template, TemplateVersion
 from batches.templating import Need
 from batches.views import foreign
-from batches.views.access import SignedInRequest, by, typed
+from batches.views.access import SignedInRequest, by, refuse_without, typed
 from batches.views.templates import address, refuse_unless_publisher, template_or_404
 
 NEEDS = {
@@ -46,7 +46,8 @@ def version_or_404(template: Template, number: int) -> TemplateVersion:
 def template_version(request: SignedInRequest, slug: str, number: int) -> HttpResponse:
     template = template_or_404(request, slug)
     version = version_or_404(template, number)
-    against = _against(request, template)
+    may_see_content = rights.may(request.user, rights.VIEW_CONTENT, template.workspace)
+    against = _against(request, template) if may_see_content else None
     reads = templating.of_fields(version.fields)
     context = {
         "nav": "templates",
@@ -62,6 +63,7 @@ def template_version(request: SignedInRequest, slug: str, number: int) -> HttpRe
             for each in template_rows.numbers(template, besides=version.number)
         ],
         "against": against,
+        "may_see_content": may_see_content,
         "found": differences.between(_shortened(against.source), _shortened(version.source)) if against else None,
         "may_publish": rights.may(request.user, rights.PUBLISH_TEMPLATE, template.workspace),
         "template_url": address("template_detail", template),
@@ -98,7 +100,9 @@ def _told(found: re.Match[str]) -> str:
 @xframe_options_sameorigin
 def template_preview(request: SignedInRequest, slug: str, number: int) -> HttpResponse:
     """The version filled from invented data, for a frame that runs nothing and fetches nothing."""
-    version = version_or_404(template_or_404(request, slug), number)
+    template = template_or_404(request, slug)
+    refuse_without(request, rights.VIEW_CONTENT, template.workspace)
+    version = version_or_404(template, number)
     try:
         text = templates.fillable(version).fill(templating.example(templating.of_fields(version.fields)))
         response = HttpResponse(text)

@@ -8,7 +8,6 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -23,7 +22,7 @@ from batches.manifests import Limits
 from batches.manifests.single import read_single
 from batches.models import BatchItem, Document, DocumentVersion, ItemResult, SourceKind, Verb
 from batches.views import bodies, refilling
-from batches.views.access import SignedInRequest, by, document_or_404, record, typed
+from batches.views.access import SignedInRequest, by, document_or_404, record, refuse_without, typed
 from batches.views.stored import opened, store_away
 
 #: Texts up to this length are offered for editing on the page; larger ones are uploaded as a file.
@@ -31,7 +30,6 @@ EDITABLE_BYTES = 500_000
 #: Room for the other fields of the form beside the file: the text of the document is one of them.
 FORM_BYTES = 2 * 1024**2
 SAME, UPLOAD, EDIT, DATA = "same", "upload", "edit", "data"
-_NOT_ALLOWED = "You may look at documents but not regenerate them. Ask an administrator for the role Manager."
 
 
 @dataclass
@@ -63,8 +61,8 @@ def document_regenerate(request: SignedInRequest, public_id: str) -> HttpRespons
 @login_required
 def _regenerate(request: SignedInRequest, public_id: str) -> HttpResponse:
     document = document_or_404(request.user, public_id)
-    if not rights.may(request.user, Verb.REGENERATE, document.workspace):
-        raise PermissionDenied(_NOT_ALLOWED)
+    refuse_without(request, Verb.REGENERATE, document.workspace)
+    refuse_without(request, rights.VIEW_CONTENT, document.workspace)  # the page shows it
     version = document.current_version
     assert version is not None, "intake makes a document with its first version"
     try:
@@ -293,8 +291,7 @@ def _page(
 def document_final(request: SignedInRequest, public_id: str) -> HttpResponse:
     """Mark the document final, or take the mark off with `is_final=no`."""
     document = document_or_404(request.user, public_id)
-    if not rights.may(request.user, rights.FINALISE, document.workspace):
-        raise PermissionDenied("Marking documents final needs the role Manager. Ask an administrator of the workspace.")
+    refuse_without(request, rights.FINALISE, document.workspace)
     is_final = request.POST.get("is_final") != "no"
     if versions.finalise(document.pk, is_final=is_final, by=by(request), now=timezone.now()):
         messages.info(request, "It is marked final." if is_final else "It is not final any more.")
@@ -304,9 +301,9 @@ def document_final(request: SignedInRequest, public_id: str) -> HttpResponse:
 @login_required
 @require_safe
 def document_diff(request: SignedInRequest, public_id: str, old: int, new: int) -> HttpResponse:
-    """What differs between the inputs of two versions. Whoever sees the document may read its content, as in the
-    manifest that its batch gives to take away; it is written down."""
+    """What differs between the inputs of two versions; it is written down."""
     document = document_or_404(request.user, public_id)
+    refuse_without(request, rights.VIEW_CONTENT, document.workspace)
     first, second = (get_object_or_404(document.versions.all(), number=number) for number in (old, new))
     try:
         texts = _text(first), _text(second)

@@ -45,10 +45,10 @@ def test_what_belongs_to_another_workspace_does_not_exist(saved: Job, outsider: 
     assert batch.name not in outsider.get("/live/", {"rows": f"{batch.public_id}.00"}).text
 
 
-def test_a_member_may_look_at_everything(saved: Job, viewer: Client) -> None:
+def test_an_operator_may_look_at_everything(saved: Job, operator: Client) -> None:
     for address in of_the_batch(saved):
         if not address.endswith("/manifest/"):  # the factory stores no manifest
-            assert viewer.get(address).status_code == 200, address
+            assert operator.get(address).status_code == 200, address
 
 
 def test_who_is_not_signed_in_is_asked_to(saved: Job, client: Client) -> None:

@@ -282,8 +282,8 @@ def pdf_of(job: Job) -> str:
     return f"{page_of(job)}v1.pdf"
 
 
-def test_the_pdf_is_shown_in_a_sandbox_without_our_origin(saved: Job, viewer: Client) -> None:
-    answer = viewer.get(pdf_of(saved))
+def test_the_pdf_is_shown_in_a_sandbox_without_our_origin(saved: Job, operator: Client) -> None:
+    answer = operator.get(pdf_of(saved))
     assert b"".join(answer.streaming_content) == b"%PDF-1.7 hello"
     assert answer["Content-Type"] == "application/pdf"
     assert answer["Content-Length"] == "14"
@@ -294,18 +294,18 @@ def test_the_pdf_is_shown_in_a_sandbox_without_our_origin(saved: Job, viewer: Cl
     assert answer["Content-Disposition"].startswith("inline;")
 
 
-def test_a_download_has_a_readable_name_and_leaves_a_record(saved: Job, viewer: Client) -> None:
-    answer = viewer.get(f"{pdf_of(saved)}?download")
+def test_a_download_has_a_readable_name_and_leaves_a_record(saved: Job, operator: Client) -> None:
+    answer = operator.get(f"{pdf_of(saved)}?download")
     assert answer["Content-Disposition"] == (
         "attachment; filename=\"Capek _2024_; v1_v1.pdf\"; filename*=UTF-8''%C4%8Capek%20_2024_%3B%20v1_v1.pdf"
     )
     entry = AuditEntry.objects.get()
-    assert (entry.action, entry.actor_words) == ("download_pdf", "nadia")
+    assert (entry.action, entry.actor_words) == ("download_pdf", "m.okoye")
     assert entry.subject == f"document {saved.version.document.public_id} v1"
 
 
-def test_a_phone_gets_a_button_instead_of_a_preview_that_it_cannot_draw(saved: Job, viewer: Client) -> None:
-    page = viewer.get(page_of(saved)).text
+def test_a_phone_gets_a_button_instead_of_a_preview_that_it_cannot_draw(saved: Job, operator: Client) -> None:
+    page = operator.get(page_of(saved)).text
     assert f'<a class="btn preview-open" href="{page_of(saved)}v1.pdf"' in page
     rules = (Path(settings.BASE_DIR) / "batches/static/batches/pages.css").read_text()
     rules = rules.split("/* --- document ")[1].split("/* --- ")[0]

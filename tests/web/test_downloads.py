@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from batches import cells, storage
@@ -78,6 +79,8 @@ def test_a_complete_batch_accounts_for_every_row_and_byte(batch: Batch, operator
 
 def test_only_who_may_reveal_a_provider_job_gets_its_id_whole(batch: Batch, operator: Client, viewer: Client) -> None:
     """Whoever has the id can fetch the file at the provider."""
+    given = Permission.objects.filter(codename__in=("export", "view_content"))
+    User.objects.get(username="nadia").user_permissions.set(given)
     whole = saved(batch, "INV-1", b"%PDF-1.7 one").submissions.get().provider_job_id
     assert whole
     for client, may in ((operator, True), (viewer, False)):

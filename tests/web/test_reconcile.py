@@ -141,7 +141,7 @@ def test_what_cannot_be_adopted_is_refused_with_a_sentence(
 @pytest.mark.parametrize(
     ("role", "step", "status"),
     [
-        (Role.VIEWER, "", 200),
+        (Role.VIEWER, "", 403),
         (Role.VIEWER, "ask", 403),
         (Role.VIEWER, "adopt", 403),
         (Role.OPERATOR, "ask", 200),

@@ -1,6 +1,8 @@
-"""Every address × role × method against one table. An address without a row fails, as does a row without an address.
+"""Every address × role × method against one table, asked as a page and as an htmx fragment. An address without a row
+fails, as does a row without an address.
 
-A row says who gets what; that what is refused also changes nothing is told where the address itself is tested.
+What is refused changes nothing. What is shown to a role without the right to see content holds none of it: the rows of
+the walk carry `MARKS` wherever content, a provider's words, its job ids or its links lie.
 """
 
 from __future__ import annotations
@@ -11,21 +13,36 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.test import Client
 from django.urls import URLPattern, reverse
 
-from batches.models import Batch, BulkAction, Draft, Job, JobState, Role, Workspace
+from batches.models import (
+    Batch,
+    BulkAction,
+    Document,
+    Draft,
+    Job,
+    ProviderAccount,
+    Role,
+    Template,
+    Workspace,
+)
 from batches.urls import pages
-from tests.factories import make_job, make_saved_job, make_template_version
+from tests.factories import make_template_version
 from tests.web.conftest import make_member, signed_in
-from tests.web.stored import store_pdf
+from tests.web.marked import MARKS, marked_jobs
 
 ROLES = ("anonymous", "outsider", "viewer", "operator", "manager", "admin")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+#: What htmx sends along; its fragments are asked for by no other methods.
+FRAGMENT = {"HX-Request": "true"}
+ASKED = (*((method, "page") for method in METHODS), ("GET", "fragment"), ("POST", "fragment"))
 MEMBERS = frozenset({"viewer", "operator", "manager", "admin"})
 WRITERS = frozenset({"operator", "manager", "admin"})
 MANAGERS = frozenset({"manager", "admin"})
 EVERYBODY = frozenset(ROLES)
+SEES_NO_CONTENT = frozenset({"anonymous", "outsider", "viewer"})
 
 SIGN_IN, NOT_FOUND, FORBIDDEN, NO_SUCH_METHOD, TAKEN = "sign in", "404", "403", "405", "taken"
 
@@ -82,35 +99,35 @@ TABLE: Mapping[str, Row] = {
     "batch_running": Row(reads=WRITERS, acts=WRITERS, arguments=OF_BATCH),
     "batch_release": Row(acts=WRITERS, arguments=OF_BATCH),
     "batch_correct": Row(reads=MANAGERS, acts=MANAGERS, arguments=OF_BATCH),
-    "batch_left_out": Row(reads=MEMBERS, arguments=OF_BATCH),
+    "batch_left_out": Row(reads=WRITERS, arguments=OF_BATCH),
     "batch_live": Row(reads=MEMBERS, arguments=OF_BATCH),
-    "batch_archive": Row(reads=MEMBERS, arguments=OF_BATCH),
-    "batch_results": Row(reads=MEMBERS, arguments=("batch", "csv")),
-    "batch_failed": Row(reads=MEMBERS, arguments=OF_BATCH),
-    "batch_manifest": Row(reads=MEMBERS, arguments=OF_BATCH),
+    "batch_archive": Row(reads=WRITERS, arguments=OF_BATCH),
+    "batch_results": Row(reads=WRITERS, arguments=("batch", "csv")),
+    "batch_failed": Row(reads=WRITERS, arguments=OF_BATCH),
+    "batch_manifest": Row(reads=WRITERS, arguments=OF_BATCH),
     "action_list": Row(reads=MEMBERS, arguments=OF_BATCH),
     "action_plan": Row(acts=WRITERS, arguments=OF_BATCH, sent={"verb": "retry", "state": "failed"}),
     "action_detail": Row(reads=MEMBERS, arguments=OF_ACTION),
     "action_live": Row(reads=MEMBERS, arguments=OF_ACTION),
     "action_confirm": Row(acts=WRITERS, arguments=OF_ACTION),
     "action_abort": Row(acts=WRITERS, arguments=OF_ACTION),
-    "action_items": Row(reads=MEMBERS, arguments=OF_ACTION),
+    "action_items": Row(reads=WRITERS, arguments=OF_ACTION),
     "document_detail": Row(reads=MEMBERS, arguments=OF_DOCUMENT),
     "document_live": Row(reads=MEMBERS, arguments=OF_DOCUMENT),
     "document_reveal": Row(acts=WRITERS, arguments=OF_DOCUMENT, sent={"submission": "submission"}),
-    "document_reconcile": Row(reads=MEMBERS, acts=WRITERS, arguments=OF_DOCUMENT),
+    "document_reconcile": Row(reads=WRITERS, acts=WRITERS, arguments=OF_DOCUMENT),
     "document_verb": Row(acts=WRITERS, arguments=("document", "retry")),
-    "document_pdf": Row(reads=MEMBERS, arguments=("document", "1")),
+    "document_pdf": Row(reads=WRITERS, arguments=("document", "1")),
     "document_regenerate": Row(reads=MANAGERS, acts=MANAGERS, arguments=OF_DOCUMENT),
     "document_final": Row(acts=MANAGERS, arguments=OF_DOCUMENT),
-    "document_diff": Row(reads=MEMBERS, arguments=("document", "1", "1")),
+    "document_diff": Row(reads=WRITERS, arguments=("document", "1", "1")),
     "template_list": Row(reads=SIGNED_IN, is_shared=True),
     # An outsider is an admin elsewhere, and may upload templates there.
     "template_new": Row(reads=MANAGERS | {"outsider"}, acts=MANAGERS | {"outsider"}, is_shared=True),
     "template_detail": Row(reads=MEMBERS, acts=MANAGERS, arguments=OF_TEMPLATE),
     "template_sample": Row(reads=MEMBERS, arguments=OF_TEMPLATE),
     "template_version": Row(reads=MEMBERS, arguments=("template", "1")),
-    "template_preview": Row(reads=MEMBERS, arguments=("template", "1")),
+    "template_preview": Row(reads=WRITERS, arguments=("template", "1")),
     "template_publish": Row(reads=MANAGERS, acts=MANAGERS, arguments=("template", "1")),
     # Everybody's own list: nobody reads somebody else's.
     "notice_list": Row(reads=SIGNED_IN, is_shared=True),
@@ -126,10 +143,8 @@ TABLE: Mapping[str, Row] = {
 
 @pytest.fixture
 def things(batch: Batch, operator: Client, artifact_folder: Any) -> dict[str, str]:
-    """What the arguments of addresses stand for: a batch with one saved document."""
-    job: Job = make_saved_job(batch=batch)
-    store_pdf(job, b"%PDF-1.7 one")
-    make_job(batch=batch, state=JobState.FAILED, failure_class="transient")
+    """What the arguments of addresses stand for: a batch with one saved document and one that failed."""
+    job, _failed = marked_jobs(batch)
     planned = operator.post(
         reverse("batches:action_plan", args=[batch.public_id]), {"verb": "retry", "state": "failed"}
     )
@@ -166,6 +181,20 @@ def clients(workspace: Workspace, outsider: Client, viewer: Client, operator: Cl
     }
 
 
+def everything() -> dict[str, Any]:
+    """How many rows of each kind there are, and what of them a person can change."""
+    counts = {model.__name__: model._default_manager.count() for model in apps.get_app_config("batches").get_models()}
+    return counts | {
+        "jobs": list(Job.objects.order_by("pk").values_list("pk", "state", "fencing_token", "due_at")),
+        "batches": list(Batch.objects.order_by("pk").values_list("pk", "paused_at", "cancelled_at")),
+        "documents": list(Document.objects.order_by("pk").values_list("pk", "current_version", "is_final")),
+        "accounts": list(ProviderAccount.objects.order_by("pk").values()),
+        "actions": list(BulkAction.objects.order_by("pk").values_list("pk", "confirmed_at", "aborted_at")),
+        "drafts": list(Draft.objects.order_by("pk").values_list("pk", "state", "choices")),
+        "templates": list(Template.objects.order_by("pk").values_list("pk", "published", "archived_at")),
+    }
+
+
 def outcome(answer: Any) -> str:
     if answer.status_code == 302 and answer["Location"].startswith("/sign-in/"):
         return SIGN_IN
@@ -186,13 +215,22 @@ def test_each_role_gets_what_the_table_says(
     monkeypatch.setattr("batches.views.downloads.opened", lambda key, byte_count: io.BytesIO(bytes(byte_count)))
     address = reverse(f"batches:{name}", args=[things[argument] for argument in row.arguments])
     sent = {field: things[thing] for field, thing in (row.sent or {}).items()}
-    found, expected = {}, {}
-    for role in ROLES:
-        for method in METHODS:
+    asked = [(role, *each) for role in ROLES for each in ASKED]
+    expected = {each: row.expected(each[0], each[1]) for each in asked}
+    found = {}
+    before = everything()
+    # What is taken comes last: until then nothing may change.
+    for is_taken in (False, True):
+        for role, method, way in (each for each in asked if (expected[each] == TAKEN) is is_taken):
             call = getattr(clients[role], method.lower())
-            answer = call(address, sent) if method == "POST" else call(address)
-            found[role, method] = outcome(answer)
-            if (role, found[role, method]) == ("anonymous", NO_SUCH_METHOD) and not row.is_open:
-                found[role, method] = SIGN_IN  # whichever of the two a view asks first
-            expected[role, method] = row.expected(role, method)
+            headers = FRAGMENT if way == "fragment" else {}
+            answer = call(address, sent, headers=headers) if method == "POST" else call(address, headers=headers)
+            told = outcome(answer)
+            if (role, told) == ("anonymous", NO_SUCH_METHOD) and not row.is_open:
+                told = SIGN_IN  # whichever of the two a view asks first
+            found[role, method, way] = told
+            if role in SEES_NO_CONTENT:
+                text = b"".join(answer.streaming_content) if answer.streaming else answer.content
+                assert [mark for mark in MARKS if mark.encode() in text] == [], (role, method, way)
+        assert is_taken or everything() == before
     assert found == expected

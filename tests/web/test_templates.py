@@ -106,16 +106,16 @@ def test_a_new_version_is_compared_with_the_one_before(manager: Client, workspac
     assert TemplateVersion.objects.count() == 2
 
 
-def test_the_preview_is_filled_and_can_do_nothing(viewer: Client, workspace: Workspace) -> None:
+def test_the_preview_is_filled_and_can_do_nothing(operator: Client, workspace: Workspace) -> None:
     make_template_version(workspace=workspace, source=SOURCE)
-    page = viewer.get("/templates/invoice/versions/1/preview/")
+    page = operator.get("/templates/invoice/versions/1/preview/")
     assert words(page).startswith("<h1>Una Park</h1>\n1.234,50")
     policy = page["Content-Security-Policy"]
     assert policy.startswith("sandbox; default-src 'none'")
     assert "script" not in policy
     assert page["X-Content-Type-Options"] == "nosniff"
     make_template_version(workspace=workspace, source="{% if a < b %}{% endif %}")
-    refused = viewer.get("/templates/invoice/versions/2/preview/")
+    refused = operator.get("/templates/invoice/versions/2/preview/")
     assert refused["Content-Type"].startswith("text/plain")
     assert "cannot be compared" in words(refused)
 
