@@ -14,6 +14,9 @@ from django.urls import reverse
 from batches import rights
 from batches.rights import Person
 
+#: Who sees an entry, by the person and every right that they hold somewhere.
+Sees = Callable[[Person, frozenset[str]], bool]
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -26,7 +29,7 @@ class Entry:
     label: str
     url_name: str
     jump: str
-    sees: Callable[[Person], bool]
+    sees: Sees
     is_in_bar: bool = False
 
 
@@ -40,31 +43,42 @@ class Link:
     is_current: bool
 
 
-def everybody(person: Person) -> bool:
+@dataclass(frozen=True)
+class Frame:
+    """What stands around every page: where it leads, and the address of a new batch where this person may start one."""
+
+    links: tuple[Link, ...]
+    new_url: str
+
+
+def everybody(person: Person, held: frozenset[str]) -> bool:
     return person.is_authenticated
 
 
-def reads_audit(person: Person) -> bool:
-    return rights.may_somewhere(person, rights.VIEW_AUDIT)
-
-
-def opens_admin(person: Person) -> bool:
+def staff(person: Person, held: frozenset[str]) -> bool:
     return person.is_active and person.is_staff
+
+
+def holders(right: str) -> Sees:
+    """Whoever holds that right in some workspace."""
+    return lambda person, held: right in held
 
 
 ENTRIES: tuple[Entry, ...] = (
     Entry("batches", "Batches", "batches:batch_list", "b", everybody, is_in_bar=True),
     Entry("templates", "Templates", "batches:template_list", "t", everybody, is_in_bar=True),
     Entry("notices", "Notices", "batches:notice_list", "o", everybody),
-    Entry("audit", "Audit", "batches:audit_list", "l", reads_audit),
-    Entry("admin", "Admin", "admin:index", "i", opens_admin),
+    Entry("audit", "Audit", "batches:audit_list", "l", holders(rights.VIEW_AUDIT)),
+    Entry("admin", "Admin", "admin:index", "i", staff),
 )
 
 
-def links(person: Person, current: str) -> list[Link]:
-    """What this person is led to, in order; `current` is the key of the page that asks."""
-    return [
+def frame(person: Person, current: str) -> Frame:
+    """What this person is led to, in order; `current` is the key of the page that asks. One query for all of it."""
+    held = rights.somewhere(person)
+    links = (
         Link(each.key, each.label, reverse(each.url_name), each.jump, each.is_in_bar, each.key == current)
         for each in ENTRIES
-        if each.sees(person)
-    ]
+        if each.sees(person, held)
+    )
+    return Frame(tuple(links), reverse("batches:batch_new") if rights.START in held else "")

@@ -168,6 +168,19 @@ def workspaces(person: Person, right: str) -> QuerySet[Workspace]:
     return found.filter(pk__in=mine.values("workspace"))
 
 
+def somewhere(person: Person) -> frozenset[str]:
+    """Every right for which `may_somewhere` holds: what the frame of a page asks for all of its links at once."""
+    if isinstance(person, AnonymousUser) or not person.is_active:
+        return frozenset()
+    if person.is_superuser:
+        return frozenset(RIGHTS)
+    held: set[str] = set()
+    for role, archived_at in Membership.objects.filter(user=person).values_list("role", "workspace__archived_at"):
+        here = ROLE_RIGHTS[Role(role)] | _given(person)
+        held |= here if archived_at is None else here & READING
+    return frozenset(held)
+
+
 def may_somewhere(person: Person, right: str) -> bool:
     return workspaces(person, right).exists()
 

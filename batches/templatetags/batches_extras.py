@@ -3,6 +3,7 @@ are those of the frame of every page, which asks where this person may be led.""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +15,8 @@ from django.utils.safestring import SafeString
 
 from batches import sentences, wording
 from batches.models import JobState
-from batches.navigation import links as navigation_links
+from batches.navigation import Frame, Link
+from batches.navigation import frame as frame_of
 from batches.selectors import Progress
 
 register = template.Library()
@@ -42,10 +44,15 @@ def hold_advice(reason: str) -> str:
     return wording.HOLD_WHAT_TO_DO.get(reason, "")
 
 
-@register.inclusion_tag("batches/_navigation.html", takes_context=True)
-def navigation(context: template.Context) -> dict[str, Any]:
+@register.simple_tag(takes_context=True)
+def frame(context: template.Context) -> Frame:
+    """What stands around a page: asked once, used by the bar, the menu of a small screen and the keyboard."""
+    return frame_of(context["user"], str(context.get("nav") or ""))
+
+
+@register.inclusion_tag("batches/_navigation.html")
+def navigation(links: Sequence[Link]) -> dict[str, Any]:
     """The way to every page that this person may open: the bar with its “More”, and one menu on a small screen."""
-    links = navigation_links(context["user"], str(context.get("nav") or ""))
     more = [link for link in links if not link.is_in_bar]
     return {
         "links": links,

@@ -135,6 +135,8 @@ TABLE: Mapping[str, Row] = {
     # An outsider is an admin elsewhere, and reads the part of that workspace.
     "audit_list": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
     "audit_csv": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
+    "help_index": Row(reads=SIGNED_IN, is_shared=True),
+    "help_topic": Row(reads=SIGNED_IN, arguments=("states",), is_shared=True),
     "webhook": Row(acts=EVERYBODY, arguments=("account",), is_open=True),
     "healthz": Row(reads=EVERYBODY, is_open=True),
     "readyz": Row(reads=EVERYBODY, is_open=True),
@@ -164,6 +166,7 @@ def things(batch: Batch, operator: Client, artifact_folder: Any) -> dict[str, st
         "submission": str(job.submissions.get().pk),
         "account": batch.account.slug,
         "csv": "csv",
+        "states": "states",
         "0": "0",
         "1": "1",
     }

@@ -1,51 +1,10 @@
-// What every page can do with scripts: keyboard, drop zone, buttons that say they are busy, the reader's own time.
+// What every page can do with scripts: menus, ticked rows, buttons that say they are busy, drop zone, the reader's own time.
 // Every page works without this file.
 (() => {
   "use strict";
   document.documentElement.classList.add("js");
 
-  const typing = (element) => element.matches("input, textarea, select, [contenteditable]");
-
-  const rows = () => [...document.querySelectorAll("tbody .row-link")];
-
-  function step(direction) {
-    const links = rows();
-    if (!links.length) return;
-    const now = links.indexOf(document.activeElement);
-    const next = now < 0 ? (direction > 0 ? 0 : links.length - 1) : now + direction;
-    links[Math.max(0, Math.min(links.length - 1, next))].focus();
-  }
-
-  const keys = {
-    "/": () => document.querySelector("[data-search]")?.focus(),
-    "n": () => { location.href = "/new/"; },
-    "r": () => { if (!document.querySelector("form[data-start], .problem.failed")) location.reload(); }, // never sends a form again
-    "j": () => step(1),
-    "k": () => step(-1),
-    "?": () => document.getElementById("help")?.showModal(),
-  };
-
-  document.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
-      document.querySelector("form[data-confirm]")?.requestSubmit();
-      return;
-    }
-    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-    if (event.key === "Escape") {
-      document.querySelectorAll("details.menu[open]").forEach((menu) => { menu.open = false; menu.querySelector("summary").focus(); });
-      if (typing(event.target)) event.target.blur();
-      return;
-    }
-    if (typing(event.target) || document.querySelector("dialog[open]")) return;
-    const action = keys[event.key];
-    if (action && document.getElementById("help")) {
-      event.preventDefault();
-      action();
-    }
-  });
-
   document.addEventListener("click", (event) => {
-    if (event.target.closest("[data-help]")) document.getElementById("help").showModal();
     document.querySelectorAll("details.menu[open]").forEach((menu) => {
       if (!menu.contains(event.target)) menu.open = false;
     });

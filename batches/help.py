@@ -1,0 +1,53 @@
+"""Which help there is, and to which page it belongs. The texts are `templates/batches/help/`, one file per topic, shown
+alike in a drawer beside a page and on a page of its own; what states mean is taken from `wording.py` there.
+
+A topic is a line of `TOPICS` and a file of its name; a test holds the two together and finds a page without help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Topic:
+    """`pages` are names of addresses whose Help leads here."""
+
+    name: str
+    title: str
+    pages: tuple[str, ...] = ()
+
+    @property
+    def template(self) -> str:
+        return f"batches/help/{self.name}.html"
+
+
+TOPICS: tuple[Topic, ...] = (
+    Topic("batches", "The list of batches", ("batch_list",)),
+    Topic(
+        "new_batch", "A new batch, from a file to the start", ("batch_new", "draft_list", "draft_detail", "draft_row")
+    ),
+    Topic("batch", "One batch", ("batch_detail", "batch_running", "batch_correct")),
+    Topic(
+        "document",
+        "One document",
+        ("document_detail", "document_regenerate", "document_reconcile", "document_diff"),
+    ),
+    Topic("bulk_actions", "Acting on many documents", ("action_list", "action_detail")),
+    Topic(
+        "templates",
+        "Templates",
+        ("template_list", "template_new", "template_detail", "template_version", "template_publish"),
+    ),
+    Topic("audit", "The audit log", ("audit_list",)),
+    Topic("states", "What each state means, and what to do"),
+)
+
+BY_NAME: Mapping[str, Topic] = {topic.name: topic for topic in TOPICS}
+_BY_PAGE: Mapping[str, Topic] = {page: topic for topic in TOPICS for page in topic.pages}
+
+
+def topic_of(page: str) -> Topic | None:
+    """The help that belongs to the page at the address of that name."""
+    return _BY_PAGE.get(page)
