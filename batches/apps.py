@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.apps import AppConfig
 from django.db.backends.signals import connection_created
+from django.db.models.signals import post_migrate
 
 from batches.sqlite_turns import take_turns
 
@@ -14,6 +15,10 @@ class BatchesConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from batches import checks  # noqa: F401 - importing registers them; they need the settings
+        from batches import (
+            checks,  # noqa: F401 - importing registers them; they need the settings
+            rolegroups,  # it needs the models
+        )
 
         connection_created.connect(take_turns)
+        post_migrate.connect(rolegroups.after_migrate, sender=self)

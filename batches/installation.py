@@ -15,10 +15,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from django.contrib.auth.models import Group, Permission, User
+from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 
+from batches import rolegroups
 from batches.engine import audit
 from batches.engine.audit import By
 from batches.models import (
@@ -47,30 +48,6 @@ SANDBOX_KEY = "pdf_live_sandbox"
 BY = By(None, "bootstrap", "command line")
 #: Any number, the same for every process that may bootstrap one PostgreSQL database.
 ADVISORY_LOCK = 7_301_112_904
-
-_OPEN_EVIDENCE = [
-    "workspace",
-    "batch",
-    "batchitem",
-    "document",
-    "documentversion",
-    "artifact",
-    "job",
-    "jobevent",
-    "submission",
-    "exchange",
-    "alert",
-    "bulkaction",
-    "bulkactionitem",
-]
-_SET_UP = ["provideraccount", "pacinglane", "pumpslot", "webhookevent", "membership"]
-#: Which rows a role may see in the admin, each role with what the ones before it see.
-ROLE_VIEWS: Mapping[Role, list[str]] = {
-    Role.VIEWER: _OPEN_EVIDENCE,
-    Role.OPERATOR: _OPEN_EVIDENCE,
-    Role.MANAGER: _OPEN_EVIDENCE + _SET_UP,
-    Role.ADMIN: [*_OPEN_EVIDENCE, *_SET_UP, "apitoken", "auditentry"],
-}
 
 
 class Refused(Exception):
@@ -275,12 +252,9 @@ def ensure_lanes() -> None:
 
 
 def ensure_roles() -> list[str]:
-    """A group per role with the rows that it may see. What a person gave a group besides stays."""
-    for role, names in ROLE_VIEWS.items():
-        group, _ = Group.objects.get_or_create(name=role.label)
-        codenames = [f"view_{name}" for name in names]
-        group.permissions.add(*Permission.objects.filter(content_type__app_label="batches", codename__in=codenames))
-    return [role.label for role in ROLE_VIEWS]
+    """A group per role, as `migrate` makes them."""
+    rolegroups.keep_in_step()
+    return [role.label for role in Role]
 
 
 def ensure_admin(username: str, password: str, workspace: Workspace, *, now: datetime) -> bool:

@@ -131,6 +131,11 @@ def _given(person: User) -> frozenset[str]:
     return frozenset(right for right in RIGHTS if _is_given(person, right))
 
 
+def given_rows(person: User) -> list[Right]:
+    """The same, as rows of the table."""
+    return [row for row in TABLE if row.name in _given(person)]
+
+
 def _is_given(person: User, right: str) -> bool:
     return person.has_perm(f"batches.{codename(right)}")
 

@@ -40,7 +40,13 @@ def _digest_of_migrations() -> str:
 #: Which migrations there are is part of the name: a server that outlives a run keeps the template of others, too.
 TEMPLATE = f"migrated_{_digest_of_migrations()}"
 #: What `migrate` itself writes and no test changes; Django's own flush would delete it and make it again.
-MADE_BY_MIGRATE = {"django_migrations", "django_content_type", "auth_permission"}
+MADE_BY_MIGRATE = {
+    "django_migrations",
+    "django_content_type",
+    "auth_permission",
+    "auth_group",
+    "auth_group_permissions",
+}
 
 
 @functools.cache

@@ -320,3 +320,26 @@ def test_who_may_only_look_at_an_account_cannot_resume_it(batch: Batch) -> None:
     assert "Resume: let" not in client.get(address(ProviderAccount, "change", batch.account.pk)).text
     assert client.post(reverse("admin:batches_provideraccount_resume", args=[batch.account.pk])).status_code == 403
     assert ProviderAccount.objects.only("health").get().health == "held"
+
+
+def test_a_person_is_given_a_role_on_their_own_page(batch: Batch, admin_client: Client) -> None:
+    person, workspace = User.objects.create_user("okoye"), batch.workspace
+    page = reverse("admin:auth_user_change", args=[person.pk])
+    shown = admin_client.get(page).text
+    assert "roles in workspaces" in shown.lower()
+    assert "Viewer: sees states, counts and causes, no content" in shown
+    form = {
+        "username": "okoye",
+        "memberships-TOTAL_FORMS": "1",
+        "memberships-INITIAL_FORMS": "0",
+        "memberships-0-user": str(person.pk),
+        "memberships-0-workspace": str(workspace.pk),
+        "memberships-0-role": "operator",
+        "date_joined_0": "2026-10-02",
+        "date_joined_1": "07:31:09",
+        "is_active": "on",
+    }
+    assert admin_client.post(page, form).status_code == 302
+    assert person.memberships.get().role == "operator"
+    assert "okoye" in AuditEntry.objects.get(action="change_user").subject
+    assert f"{workspace}: Operator" in admin_client.get(reverse("admin:auth_user_changelist")).text

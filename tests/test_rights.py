@@ -1,14 +1,18 @@
-"""Rights over many workspaces at once are those of each of them."""
+"""The table of rights: what it gives by role, group and permission, and that docs and database agree with it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import AnonymousUser, Permission, User
+from django.apps import apps
+from django.apps.registry import Apps
+from django.contrib.auth.models import AnonymousUser, Group, Permission, User
 
-from batches import rights
+from batches import rights, rolegroups
+from batches.management.commands.rights import table
 from batches.models import Membership, Role, Workspace
 from tests.factories import NOW, make_account, make_workspace
 
@@ -72,3 +76,36 @@ def test_each_role_has_what_the_one_before_has_and_every_permission_exists() -> 
     codenames = {rights.codename(right) for right in rights.RIGHTS}
     assert len(codenames) == len(rights.RIGHTS)
     assert codenames == set(Permission.objects.filter(codename__in=codenames).values_list("codename", flat=True))
+
+
+def test_the_documentation_holds_the_table() -> None:
+    """Not so? Put what `manage.py rights` prints between the two marks."""
+    text = (Path(__file__).parent.parent / "docs" / "rights.md").read_text()
+    assert f"compares -->\n{table()}\n<!-- end -->" in text
+
+
+def test_the_group_of_a_role_gives_its_rights_in_every_workspace_of_a_person_and_no_other() -> None:
+    person = User.objects.create_user("okoye")
+    mine, other = make_workspace(), make_workspace()
+    Membership.objects.create(workspace=mine, user=person, role=Role.VIEWER)
+    person.groups.add(Group.objects.get(name="Operator"))
+    assert rights.rights(person, mine) == rights.ROLE_RIGHTS[Role.OPERATOR]
+    assert rights.rights(person, other) == frozenset()
+
+
+def test_migrating_again_fills_groups_up_and_takes_nothing_away() -> None:
+    group = Group.objects.get(name="Operator")
+    added = Permission.objects.get(codename="view_audit")
+    group.permissions.remove(Permission.objects.get(codename="retry_document"))
+    group.permissions.add(added)
+    Group.objects.get(name="Viewer").delete()
+    for _ in range(2):
+        rolegroups.after_migrate(apps.get_app_config("batches"), "default")
+    found = {each.name: set(each.permissions.values_list("codename", flat=True)) for each in Group.objects.all()}
+    assert found == {
+        role.label: rolegroups.codenames(role) | ({"view_audit"} if role == Role.OPERATOR else set()) for role in Role
+    }
+
+
+def test_before_there_are_groups_migrating_goes_on() -> None:
+    rolegroups.after_migrate(apps.get_app_config("batches"), "default", Apps())

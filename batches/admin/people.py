@@ -13,8 +13,16 @@ from django.utils import timezone
 
 from batches import tokens
 from batches.admin.kinds import Evidence, Kept
-from batches.models import ApiToken, Membership, Workspace
+from batches.models import ApiToken, Membership, Role, Workspace
 from batches.views.access import record
+
+#: What a role is for, beside its name where it is given; the whole table is `rights.TABLE`.
+ROLE_WORDS = {
+    Role.VIEWER: "sees states, counts and causes, no content",
+    Role.OPERATOR: "starts batches, sees content, downloads, retries",
+    Role.MANAGER: "also regenerates, publishes templates, reads the audit log, runs accounts",
+    Role.ADMIN: "also regenerates what is marked final",
+}
 
 
 class Audited(admin.ModelAdmin):
@@ -55,9 +63,43 @@ admin.site.unregister(User)
 admin.site.unregister(Group)
 
 
+class RoleInline(admin.TabularInline):
+    """The workspaces that a person belongs to, on the person's page; each with what its role lets them do."""
+
+    model = Membership
+    extra = 1
+    autocomplete_fields = ("workspace",)
+    verbose_name = "role in a workspace"
+    verbose_name_plural = "roles in workspaces"
+
+    def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **given: Any) -> Any:
+        field = super().formfield_for_choice_field(db_field, request, **given)
+        if field is not None and db_field.name == "role":
+            field.choices = [("", "Choose a role"), *((role.value, _told(role)) for role in Role)]
+        return field
+
+
+def _told(role: Role) -> str:
+    return f"{role.label}: {ROLE_WORDS[role]}"
+
+
 @admin.register(User)
 class AuditedUserAdmin(Audited, UserAdmin):
-    pass
+    list_display = ("username", "first_name", "last_name", "roles", "is_active", "is_staff", "is_superuser")
+    inlines = (RoleInline,)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
+        return super().get_queryset(request).prefetch_related("memberships__workspace")
+
+    def get_inlines(self, request: HttpRequest, obj: Any = None) -> Any:
+        return self.inlines if obj else ()  # a new person first gets a name and a password
+
+    @admin.display(description="Roles in workspaces")
+    def roles(self, person: User) -> str:
+        if person.is_superuser:
+            return "everything, everywhere"
+        told = sorted(f"{each.workspace}: {Role(each.role).label}" for each in person.memberships.all())
+        return ", ".join(told) or "none: sees nothing"
 
 
 @admin.register(Group)
@@ -65,10 +107,12 @@ class AuditedGroupAdmin(Audited, GroupAdmin):
     pass
 
 
-class MembershipInline(admin.TabularInline):
-    model = Membership
-    extra = 1
+class MembershipInline(RoleInline):
+    """The same rows, on the workspace's page."""
+
     autocomplete_fields = ("user",)
+    verbose_name = "person with a role"
+    verbose_name_plural = "people and their roles"
 
 
 @admin.register(Workspace)

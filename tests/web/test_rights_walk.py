@@ -132,6 +132,7 @@ TABLE: Mapping[str, Row] = {
     # Everybody's own list: nobody reads somebody else's.
     "notice_list": Row(reads=SIGNED_IN, is_shared=True),
     "notices_seen": Row(acts=SIGNED_IN, sent={"up_to": "1"}, is_shared=True),
+    "rights_list": Row(reads=SIGNED_IN, is_shared=True),
     # An outsider is an admin elsewhere, and reads the part of that workspace.
     "audit_list": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
     "audit_csv": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
