@@ -37,7 +37,7 @@ TOGETHER_ON_SQLITE := -n 3 $(TOGETHER) $(addprefix --ignore=tests/scenarios/,tes
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo up test test-sqlite test-postgres simulate chaos chromium lint types check lock clean \
-	bench bench-causes bench-claiming bench-intake bench-scale bench-statements bench-pacing bench-pacing-clusters bench-requests bench-webhooks loadtest
+	bench bench-causes bench-claiming bench-intake bench-scale bench-statements bench-pacing bench-pacing-clusters bench-requests bench-webhooks bench-zip loadtest
 
 help:
 	@echo "make demo     install, render the twelve documents of examples/ on the sandbox, print the result, stop"
@@ -143,6 +143,9 @@ bench-causes: $(INSTALLED)
 
 bench-intake: $(INSTALLED)
 	$(BIN)/python -m benchmarks intake $(BENCH)
+
+bench-zip: $(INSTALLED)
+	$(BIN)/python -m benchmarks zip $(BENCH)
 
 bench-statements: $(INSTALLED)
 	$(BIN)/python -m benchmarks statements $(BENCH)

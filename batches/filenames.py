@@ -9,6 +9,7 @@ import hashlib
 import re
 import unicodedata
 from datetime import datetime
+from typing import Any
 from urllib.parse import quote
 
 #: Bytes of a name without its ending; leaves room for an ending and a number on every file system.
@@ -57,19 +58,26 @@ class Names:
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
-    def take(self, stem: str) -> tuple[str, bool]:
-        """`(name with .pdf, whether it had to be numbered)`; the same calls in the same order give the same names."""
+    def take(self, stem: str, folder: str = "") -> tuple[str, bool]:
+        """`(path with .pdf, whether it had to be numbered)`; the same calls in the same order give the same paths."""
         number = 1
+        begin = f"{folder}/" if folder else ""
         name = stem
-        while _folded(name) in self._taken:
+        while _folded(begin + name) in self._taken:
             number += 1
             name = f"{stem}-{number}"
-        self._taken.add(_folded(name))
-        return f"{name}.pdf", number > 1
+        self._taken.add(_folded(begin + name))
+        return f"{begin}{name}.pdf", number > 1
 
 
 def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def folder(value: Any) -> str:
+    """The folder of a group, as its column holds it: one step, whatever stands in it; none for an empty cell."""
+    text = "" if value is None else value if isinstance(value, str) else str(value)
+    return safe_stem(text, limit=80) if text.strip() else ""
 
 
 def batch_name(file_name: str) -> str:
@@ -78,10 +86,17 @@ def batch_name(file_name: str) -> str:
     return stem if stem.strip(" .") else file_name
 
 
-def archive_name(batch_name: str, *, is_partial: bool, now: datetime) -> str:
-    """`September-invoices_20261002-0731_PARTIAL.zip`"""
+def export_name(
+    batch_name: str, *, is_partial: bool, now: datetime, part: tuple[int, int] = (1, 1), what: str = "", ending: str
+) -> str:
+    """`September-invoices_20261002-0731_PARTIAL_part1of3.zip`: when it was made (UTC), and which part of how many."""
     stem = re.sub(r"[\s_]+", "-", safe_stem(batch_name, limit=80))
-    return f"{stem}_{now:%Y%m%d-%H%M}{'_PARTIAL' if is_partial else ''}.zip"
+    marks = (what, "PARTIAL" if is_partial else "", f"part{part[0]}of{part[1]}" if part[1] > 1 else "")
+    return "_".join([stem, f"{now:%Y%m%d-%H%M}", *filter(None, marks)]) + f".{ending}"
+
+
+def archive_name(batch_name: str, *, is_partial: bool, now: datetime, part: tuple[int, int] = (1, 1)) -> str:
+    return export_name(batch_name, is_partial=is_partial, now=now, part=part, ending="zip")
 
 
 def content_disposition(name: str, *, inline: bool = False) -> str:

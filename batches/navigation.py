@@ -67,6 +67,7 @@ def holders(right: str) -> Sees:
 ENTRIES: tuple[Entry, ...] = (
     Entry("batches", "Batches", "batches:batch_list", "b", everybody, is_in_bar=True),
     Entry("templates", "Templates", "batches:template_list", "t", everybody, is_in_bar=True),
+    Entry("exports", "Exports", "batches:export_list", "x", holders(rights.EXPORT)),
     Entry("notices", "Notices", "batches:notice_list", "o", everybody),
     Entry("audit", "Audit", "batches:audit_list", "l", holders(rights.VIEW_AUDIT)),
     Entry("admin", "Admin", "admin:index", "i", staff),

@@ -20,9 +20,12 @@ CARRY_OUT = "batches.tasks.carry_out"
 MARK_STALE = "batches.tasks.mark_stale"
 WORK_ON_DRAFTS = "batches.tasks.work_on_drafts"
 TELL = "batches.tasks.tell"
+WORK_ON_EXPORTS = "batches.tasks.work_on_exports"
 #: A check of the largest upload takes three minutes, far longer than what django-q2 lets a task last else. The message
 #: is handed out once more meanwhile, and whoever hears it finds the draft leased.
 DRAFTS_TIMEOUT = 1800
+#: So may the files of a large export.
+EXPORTS_TIMEOUT = 1800
 
 #: Every schedule, by name: what it runs and each how many minutes.
 SCHEDULES = {
@@ -48,6 +51,11 @@ def ring_bulk_actions() -> None:
 def ring_drafts() -> None:
     """Ask for a worker that checks and starts drafts."""
     async_task(WORK_ON_DRAFTS, save=False, timeout=DRAFTS_TIMEOUT)
+
+
+def ring_exports() -> None:
+    """Ask for a worker that builds exports."""
+    async_task(WORK_ON_EXPORTS, save=False, timeout=EXPORTS_TIMEOUT)
 
 
 def ring_staleness(template_id: int) -> None:

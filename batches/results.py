@@ -8,12 +8,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import BooleanField, ExpressionWrapper, F, Q
+from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet
 
 from batches import failures, selectors, wording
 from batches.cells import FAILED_COLUMNS, ROW, guarded
@@ -62,10 +64,42 @@ COLUMNS = (
 #: upload of it ignores them.
 LEFT_OUT_COLUMNS = (ROW, "_line", "_code", "_reason", "_fix")
 SLICE = 1000
+TYPES = {
+    "csv": "text/csv; charset=utf-8",
+    "jsonl": "application/x-ndjson",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
 BOM = "\ufeff"  # what makes spreadsheet programs read a CSV file as UTF-8
 
 
-def rows(batch: Batch, *, with_ids: bool = False, with_words: bool = True) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True)
+class Span:
+    """Which rows of a batch: positions from `first` to `last`, and of those only the chosen ones where some were."""
+
+    first: int = 0
+    last: int | None = None
+    chosen: Sequence[int] | None = None  # in order
+
+    def slice_of(self, items: QuerySet[BatchItem], *, after: int, most: int) -> QuerySet[BatchItem]:
+        """The next rows behind a position, so many at most."""
+        if self.chosen is not None:
+            begin = bisect_right(self.chosen, after)
+            chosen = self.chosen[begin : begin + most]
+            if self.last is not None:
+                chosen = chosen[: bisect_right(chosen, self.last)]
+            return items.filter(position__in=chosen).order_by("position")
+        items = items.filter(position__gt=after)
+        if self.last is not None:
+            items = items.filter(position__lte=self.last)
+        return items.order_by("position")[:most]
+
+
+EVERYTHING = Span()
+
+
+def rows(
+    batch: Batch, *, with_ids: bool = False, with_words: bool = True, span: Span = EVERYTHING
+) -> Iterator[dict[str, Any]]:
     """Every row of the batch in manifest order, keyed by `COLUMNS`. Provider job ids are masked but `with_ids`: whoever
     has one whole can fetch the file. What the provider said of a failure may quote the document: without `with_words`
     it is told by its kind alone.
@@ -74,20 +108,28 @@ def rows(batch: Batch, *, with_ids: bool = False, with_words: bool = True) -> It
     known is None. `filename` is the PDF's name in the batch's archive, given where a PDF is stored; `notice` is
     what makes a stored PDF worth a look.
     """
-    for row, _ in rows_with_originals(batch, with_ids=with_ids):
+    for row, _ in rows_with_originals(batch, with_ids=with_ids, span=span):
         if row["reason"] and not with_words:
             row["reason"] = wording.failure_label(row["reason_code"] or "", "") or None
         yield row
 
 
 def rows_with_originals(
-    batch: Batch, *, with_ids: bool = False, only_failed: bool = False
+    batch: Batch,
+    *,
+    with_ids: bool = False,
+    only_failed: bool = False,
+    span: Span = EVERYTHING,
+    named: Mapping[int, tuple[str, bool]] | None = None,
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """As `rows`, each with the manifest's own row; with `only_failed` those that failed and nobody dismissed."""
+    """As `rows`, each with the manifest's own row; with `only_failed` those that failed and nobody dismissed.
+
+    `named` gives the names of files by position, and whether each was numbered, where an archive gave them already.
+    """
     names = Names()
-    after = -1
+    after = span.first - 1
     while True:
-        items = list(_items(batch, after=after, only_failed=only_failed))
+        items = list(_items(batch, span, after=after, only_failed=only_failed))
         if not items:
             return
         after = items[-1].position
@@ -95,7 +137,10 @@ def rows_with_originals(
         submissions = _submissions(jobs)
         rendered, saved = _rendered_and_saved(jobs)
         for item in items:
-            name = names.take(pdf_stem(item.business_id, item.number, item.wished_name))
+            if named is None:
+                name = names.take(pdf_stem(item.business_id, item.number, item.wished_name))
+            else:
+                name = named.get(item.position, ("", False))
             times = (rendered.get(item.job_id), saved.get(item.job_id, item.stored_at))
             row = _row(batch, item, submissions[item.job_id], times, name)
             if row["provider_job_id"] and not with_ids:
@@ -103,7 +148,7 @@ def rows_with_originals(
             yield row, item.original_row
 
 
-def _items(batch: Batch, *, after: int, only_failed: bool) -> Iterable[Any]:
+def _items(batch: Batch, span: Span, *, after: int, only_failed: bool) -> Iterable[Any]:
     """The next slice of rows as named tuples: plain columns, since a model instance for each costs ten times more."""
     columns = {
         "business_id": "document__business_id",
@@ -128,9 +173,9 @@ def _items(batch: Batch, *, after: int, only_failed: bool) -> Iterable[Any]:
         "notice": "version__artifact__notice_words",
     }
     wanted = failures.failed_items(batch) if only_failed else BatchItem.objects.filter(batch=batch)
-    items = wanted.filter(position__gt=after).order_by("position")
+    items = span.slice_of(wanted, after=after, most=SLICE)
     named = items.annotate(**{name: F(path) for name, path in columns.items()})
-    return named.values_list("position", "cancelled_at", "dismissed_at", "original_row", *columns, named=True)[:SLICE]
+    return named.values_list("position", "cancelled_at", "dismissed_at", "original_row", *columns, named=True)
 
 
 def _submissions(jobs: list[int]) -> Mapping[int, list[Any]]:
@@ -191,7 +236,7 @@ def _row(
         "output_sha256": item.sha256 if is_stored else None,
         "bytes": item.byte_count if is_stored else None,
         "pages": item.page_count if is_stored else None,
-        "filename": name[0] if is_stored else None,
+        "filename": (name[0] or None) if is_stored else None,
         "object_key": item.storage_key if is_stored else None,
         "billed": _billed(item, submissions),
         "cost": None,

@@ -19,6 +19,7 @@ def ensure_pumps() -> None:
     pumping.ring_if_needed()
     pumping.ring_for_bulk_actions()
     pumping.ring_for_drafts()
+    pumping.ring_for_exports()
     staleness.ring_for_unmarked(now=timezone.now())
 
 
@@ -41,6 +42,10 @@ def tell() -> None:
 
 def work_on_drafts() -> None:
     pumping.work_on_drafts(stopping=cluster.draining, life=lives.current())
+
+
+def work_on_exports() -> None:
+    pumping.work_on_exports(stopping=cluster.draining, life=lives.current())
 
 
 def mark_stale(template_id: int) -> None:

@@ -14,7 +14,7 @@ from decimal import Decimal
 from django.conf import settings
 from django.db import models
 
-from batches.models import FailureClass, HoldReason, JobState, Verb
+from batches.models import ExportState, FailureClass, HoldReason, JobState, Verb
 
 
 class Group(models.TextChoices):
@@ -385,3 +385,28 @@ def masked(identifier: str) -> str:
     if len(identifier) <= 8:
         return "•" * len(identifier)
     return f"{identifier[:4]}{'•' * 6}{identifier[-2:]}"
+
+
+# --- exports --------------------------------------------------------------------------------------------------------
+
+EXPORT_BADGES: Mapping[str, Badge] = {
+    ExportState.QUEUED: Badge("Queued", "waiting", "A worker takes it in its turn. You may close this page."),
+    ExportState.BUILDING: Badge("Building", "moving", "A worker writes its files. You may close this page."),
+    ExportState.READY: Badge("Ready", "saved", "Its files can be downloaded until it expires, as often as you like."),
+    ExportState.FAILED: Badge("Failed", "failed", "It could not be built; the reason stands beside it."),
+    ExportState.EXPIRED: Badge("Expired", "stopped", "Its files were deleted. Build it again if you need it."),
+    ExportState.CANCELLED: Badge("Cancelled", "stopped", "Nothing was built."),
+}
+OUTDATED_BADGE = Badge("Outdated", "held", "Documents of it were saved or made anew since it was built.")
+
+
+def until(instant: datetime, *, now: datetime) -> str:
+    """`in 6 days`, rounded down, so that nobody comes too late."""
+    seconds = (instant - now).total_seconds()
+    if seconds <= 0:
+        return "now"
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"in {count} {unit}{'' if count == 1 else 's'}"
+    return "in less than a minute"

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import NoReturn
 
 from benchmarks import causes, intake, pacing, provider_requests, scale, statements, throughput
+from benchmarks import zip as archive
 
 DATABASES = ("sqlite", "postgres")
 
@@ -47,6 +48,10 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--databases", nargs="+", choices=DATABASES, default=DATABASES)
     shapes = [shape.name for shape in intake.SHAPES]
     one.add_argument("--shapes", nargs="+", choices=shapes, default=shapes)
+    one = tables.add_parser("zip", help="the ZIP of 10,000 stored PDFs against a plain copy of them")
+    one.add_argument("--documents", type=int, default=10_000)
+    one.add_argument("--size", type=int, default=20_000)
+    one.add_argument("--rounds", type=int, default=3)
     return parser
 
 
@@ -60,6 +65,7 @@ def main() -> int:
         "statements": lambda documents, databases: statements.run(sizes=documents, databases=databases),
         "pacing": lambda **given: pacing.run(**given),
         "intake": lambda **given: intake.run(**given),
+        "zip": lambda **given: archive.run(**given),
         "requests": lambda **given: provider_requests.run(**given),
     }[options.pop("table")]
     try:

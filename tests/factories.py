@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 
-from batches import templating
+from batches import storage, templating
 from batches.engine import causes
 from batches.models import (
     FAILED_STATES,
@@ -22,6 +24,8 @@ from batches.models import (
     DocumentVersion,
     Draft,
     Duration,
+    Export,
+    ExportPart,
     FailureClass,
     Job,
     JobState,
@@ -265,3 +269,42 @@ def make_bulk_action_item(*, action: BulkAction, job: Job, **fields: Any) -> Bul
         "job_state": job.state,
     }
     return BulkActionItem.objects.create(action=action, **defaults | fields)
+
+
+def make_ready_export(batch: Batch, *, content: bytes = b"PK", name: str = "all.zip", **fields: Any) -> Export:
+    """A ZIP that is built and lies in the store."""
+    number = next(_numbers)
+    user = User.objects.create_user(f"orderer {number}")
+    defaults: dict[str, Any] = {
+        "public_id": f"exp_{number}",
+        "workspace": batch.workspace,
+        "batch": batch,
+        "kind": "zip",
+        "order_sha256": f"{number:064}",
+        "requested_by": user,
+        "requester_words": user.username,
+        "state": "ready",
+        "token": 1,
+        "document_count": 1,
+        "row_count": 1,
+        "created_at": NOW,
+        "begun_at": NOW,
+        "built_at": NOW,
+        "expires_at": NOW + timedelta(days=7),
+    }
+    export = Export.objects.create(**defaults | fields)
+    key = storage.export_key(batch.workspace.slug, export.public_id, 1, 1, name.rpartition(".")[2])
+    storage.open_store(settings.STORAGE_URL).put(key, io.BytesIO(content))
+    ExportPart.objects.create(
+        export=export,
+        number=1,
+        token=1,
+        name=name,
+        storage_key=key,
+        sha256=hashlib.sha256(content).hexdigest(),
+        byte_count=len(content),
+        document_count=1,
+        created_at=NOW,
+        written_at=NOW,
+    )
+    return export

@@ -40,6 +40,7 @@ from tests.factories import (
     make_duration,
     make_event,
     make_job,
+    make_ready_export,
     make_saved_job,
     make_submission,
     make_template_version,
@@ -99,6 +100,19 @@ def second_lane() -> None:
 def second_creation() -> None:
     workspace = make_workspace()
     twice(lambda: make_batch(workspace=workspace, creation_key="one click"))
+
+
+def second_order_at_work() -> None:
+    batch = make_batch()
+    for _ in range(2):
+        make_ready_export(batch, state="queued", order_sha256="a" * 64)
+
+
+def second_part(**fields: Any) -> None:
+    part = make_ready_export(make_batch()).parts.get()
+    for name, value in ({"pk": None} | fields).items():
+        setattr(part, name, value)
+    part.save()
 
 
 def second_column_mapping() -> None:
@@ -213,6 +227,16 @@ BREACHES: dict[str, Callable[[], Any]] = {
     "draft_on_conflict_known": lambda: make_draft(on_conflict="shrug"),
     "draft_lease_pairs": lambda: make_draft(lease_owner="host:1"),
     "draft_due_in_the_workers_turn": lambda: make_draft(due_at=NOW),
+    "export_public_id_unique": lambda: twice(lambda: make_ready_export(make_batch(), public_id="exp_same")),
+    "export_order_once_at_work": lambda: second_order_at_work(),
+    "export_kind_known": lambda: make_ready_export(make_batch(), kind="poem"),
+    "export_state_known": lambda: make_ready_export(make_batch(), state="dreaming"),
+    "export_lease_pairs": lambda: make_ready_export(make_batch(), lease_owner="host:1"),
+    "export_due_in_the_workers_turn": lambda: make_ready_export(make_batch(), due_at=NOW),
+    "export_ready_expires": lambda: make_ready_export(make_batch(), expires_at=None),
+    "export_part_storage_key_unique": lambda: second_part(number=2),
+    "export_part_once_per_export": lambda: second_part(storage_key="main/exports/exp_other/1-1.zip"),
+    "export_part_written_with_hash": lambda: changed(make_ready_export(make_batch()).parts.get(), sha256=""),
     "column_mapping_once_per_workspace_and_header": second_column_mapping,
     "template_slug_once_per_workspace": second_template,
     "template_version_number_once": second_template_version,
@@ -300,6 +324,8 @@ FURTHER_BREACHES: list[tuple[str, Callable[[], Any]]] = [
     ("store_finding_resolved_with_words", lambda: make_finding(resolution="Stored again.")),
     ("store_sweep_lease_pairs", lambda: StoreSweep.objects.create(kind="objects", lease_until=NOW)),
     ("bulk_action_lease_pairs", lambda: make_bulk_action(lease_until=NOW)),
+    ("export_lease_pairs", lambda: make_ready_export(make_batch(), lease_until=NOW)),
+    ("export_ready_expires", lambda: make_ready_export(make_batch(), built_at=None)),
     ("draft_lease_pairs", lambda: make_draft(lease_until=NOW)),
     ("draft_due_in_the_workers_turn", lambda: make_draft(due_at=NOW, state="started")),
 ]

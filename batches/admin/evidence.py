@@ -31,6 +31,8 @@ from batches.models import (
     Draft,
     Duration,
     Exchange,
+    Export,
+    ExportPart,
     Job,
     JobEvent,
     Notice,
@@ -88,6 +90,23 @@ class DraftAdmin(Evidence):
 class ColumnMappingAdmin(Evidence):
     list_display = ("workspace", "header_sha256", "used_at")
     list_select_related = ("workspace",)
+
+
+@admin.register(Export)
+class ExportAdmin(Evidence):
+    hidden = ("rows",)
+    list_display = ("public_id", "kind", "state", "batch", "requester_words", "created_at", "built_at", "expires_at")
+    list_select_related = ("batch",)
+    list_filter = ("state", "kind")
+    search_fields = ("public_id", "batch__public_id")
+    date_hierarchy = "created_at"
+
+
+@admin.register(ExportPart)
+class ExportPartAdmin(Evidence):
+    list_display = ("export", "number", "name", "byte_count", "written_at", "dropped_at", "gone_at")
+    list_select_related = ("export",)
+    search_fields = ("export__public_id", "storage_key")
 
 
 @admin.register(BulkAction)

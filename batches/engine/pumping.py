@@ -14,7 +14,18 @@ from django.conf import settings
 
 from batches import queue
 from batches.conf import ENGINE
-from batches.engine import carrying, checking, claims, mishaps, slots, storecheck, storeorphans, work
+from batches.engine import (
+    carrying,
+    checking,
+    claims,
+    exporting,
+    exports,
+    mishaps,
+    slots,
+    storecheck,
+    storeorphans,
+    work,
+)
 from batches.engine.accounts import Providers
 from batches.engine.clock import SystemClock
 from batches.engine.pdfcheck import PdfChecker
@@ -98,10 +109,11 @@ def ring_if_needed() -> int:
 def take_over(life: str) -> None:
     """Give back what the workers of a dead cluster held, instead of waiting for their leases. Safe to repeat."""
     jobs, held, actions = claims.release_life(life), slots.release_life(life), carrying.release_life(life)
-    uploads = checking.release_life(life)
-    level = logging.INFO if jobs or held or actions or uploads else logging.DEBUG  # none: it had stopped cleanly
-    words = "a cluster is dead; %d pump slots, %d jobs, %d bulk actions and %d drafts of it are given back"
-    log.log(level, words, held, jobs, actions, uploads)
+    uploads, files = checking.release_life(life), exports.release_life(life)
+    has_any = bool(jobs or held or actions or uploads or files)
+    level = logging.INFO if has_any else logging.DEBUG  # none: it had stopped cleanly
+    words = "a cluster is dead; %d pump slots, %d jobs, %d bulk actions, %d drafts and %d exports of it are given back"
+    log.log(level, words, held, jobs, actions, uploads, files)
 
 
 def sweep() -> None:
@@ -179,6 +191,28 @@ def ring_for_drafts() -> bool:
     if not checking.due(now=clock.now()) or queue.waiting(now=clock.now()):
         return False
     queue.ring_drafts()
+    return True
+
+
+def work_on_exports(*, stopping: Callable[[], bool], life: str = "") -> None:
+    """One slice of the exports that wait for a worker; rings for the next one while something is left."""
+    clock = SystemClock()
+    clock.calibrate()
+    store = open_store(settings.STORAGE_URL)
+    tally = exporting.carry_out(clock, owner=_owner(life), store=store, stopping=stopping)
+    if tally.exports:
+        log.info("exports: %s", tally)
+    if tally.is_work_left:
+        queue.ring_exports()
+
+
+def ring_for_exports() -> bool:
+    """Ring where a dead worker left one, or one was put off, unless some message waits already; true when it rang."""
+    clock = SystemClock()
+    clock.calibrate()
+    if not exports.due(now=clock.now()) or queue.waiting(now=clock.now()):
+        return False
+    queue.ring_exports()
     return True
 
 

@@ -24,6 +24,7 @@ from batches.models import (
     Batch,
     DocumentVersion,
     Draft,
+    ExportPart,
     FindingKind,
     Job,
     StoreFinding,
@@ -98,12 +99,12 @@ def _look_at_listing(work: Slice, orphans: list[ObjectFacts], unread: list[Objec
     return True
 
 
-_FORMS = ("input", "request", "manifest", "upload", "template", "artifact")
+_FORMS = ("input", "request", "manifest", "upload", "template", "export", "artifact")
 
 
 def named(keys: Sequence[str]) -> set[str]:
     """Which of these keys a row names: an artifact, a version's input, a submission's body, a batch's manifest, a
-    draft's upload, or a template's.
+    draft's upload, a template's, or a file of an export.
 
     Each kind of row is asked only for keys of its own form, since only artifacts have an index for it.
     """
@@ -123,6 +124,9 @@ def named(keys: Sequence[str]) -> set[str]:
         known |= set(kept.values_list("upload_key", flat=True))
     if given := by_form["template"]:
         known |= set(TemplateVersion.objects.filter(given_key__in=given).values_list("given_key", flat=True))
+    if built := by_form["export"]:
+        parts = ExportPart.objects.filter(storage_key__in=built, gone_at=None)
+        known |= set(parts.values_list("storage_key", flat=True))
     if manifests := by_form["manifest"]:
         known |= set(Batch.objects.filter(manifest_key__in=manifests).values_list("manifest_key", flat=True))
         left_out = Batch.objects.filter(left_out_key__in=manifests).values_list("left_out_key", flat=True)
@@ -131,13 +135,15 @@ def named(keys: Sequence[str]) -> set[str]:
 
 
 def _form(key: str) -> str:
-    """What kind of object a key is for: input, request, manifest, upload, template, else artifact."""
+    """What kind of object a key is for: input, request, manifest, upload, template, export, else artifact."""
     if "/manifests/" in key:
         return "manifest"
     if "/uploads/" in key:
         return "upload"
     if "/templates/" in key:
         return "template"
+    if "/exports/" in key:
+        return "export"
     name = key.rpartition("/")[2].partition("-")[0]
     return name if name in ("input", "request") else "artifact"
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from batches.engine import (
     drafts,
+    exports,
     inbox,
     links,
     mishaps,
@@ -52,6 +53,7 @@ class SweepReport:
     silences_changed: int
     batches_given_up: int
     drafts_swept: int
+    exports_swept: int
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -74,6 +76,7 @@ def sweep(store: ArtifactStore, *, now: datetime) -> SweepReport:
             "giving up unwritten batches", lambda: writing.end_forgotten(older_than=now - WRITING_AGE, now=now)
         ),
         drafts_swept=_part("sweeping drafts", lambda: drafts.sweep(store, now=now)),
+        exports_swept=_part("sweeping exports", lambda: exports.sweep(store, now=now)),
         temporaries_removed=_part(
             "removing temporaries", lambda: store.sweep_temporaries(older_than=TEMPORARY_AGE, now=now)
         ),

@@ -33,6 +33,14 @@ from batches.models.evidence import (
     WebhookEvent,
     WebhookOutcome,
 )
+from batches.models.exports import (
+    EXPORTS_AT_WORK,
+    KINDS_WITH_CONTENT,
+    Export,
+    ExportKind,
+    ExportPart,
+    ExportState,
+)
 from batches.models.fields import EncryptedTextField, UnreadableSecret
 from batches.models.jobs import (
     ACTIVE_STATES,
@@ -61,8 +69,10 @@ from batches.models.workspaces import Membership, Role, Workspace
 __all__ = [
     "ACCOUNT_SECRETS",
     "ACTIVE_STATES",
+    "EXPORTS_AT_WORK",
     "FAILED_STATES",
     "IN_FLIGHT_STATES",
+    "KINDS_WITH_CONTENT",
     "MAYBE_THERE",
     "NOTHING_THERE",
     "OUTCOME_STATES",
@@ -91,6 +101,10 @@ __all__ = [
     "EncryptedTextField",
     "Exchange",
     "ExchangeKind",
+    "Export",
+    "ExportKind",
+    "ExportPart",
+    "ExportState",
     "FailureClass",
     "FindingKind",
     "HoldNote",

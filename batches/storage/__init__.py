@@ -14,6 +14,7 @@ from batches.storage.errors import ObjectMissing, StoreDenied, StoreError, Store
 from batches.storage.keys import (
     artifact_key,
     aside_key,
+    export_key,
     input_key,
     is_key,
     manifest_key,
@@ -35,6 +36,7 @@ __all__ = [
     "StoredObject",
     "artifact_key",
     "aside_key",
+    "export_key",
     "input_key",
     "is_key",
     "manifest_key",

@@ -56,6 +56,11 @@ class ArtifactStore(Protocol):
         """The object for reading, seekable. Raises `ObjectMissing`."""
         ...
 
+    def open_range(self, key: str, *, start: int, length: int) -> Iterator[bytes]:
+        """So many bytes of an object from `start` on, in pieces, without reading the others. Raises `ObjectMissing`
+        before the first piece; the object may turn out to end earlier."""
+        ...
+
     def size(self, key: str) -> int | None:
         """Byte count, or None when the store says that the object is not there."""
         ...

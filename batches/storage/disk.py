@@ -101,6 +101,17 @@ class DiskStore:
                 self._require_marker()
                 raise ObjectMissing(key) from None
 
+    def open_range(self, key: str, *, start: int, length: int) -> Iterator[bytes]:
+        file = self.open(key)
+        file.seek(start)
+        return self._pieces(file, length)
+
+    def _pieces(self, file: BinaryIO, length: int) -> Iterator[bytes]:
+        with file, _store_words(self.root):
+            while length and (piece := file.read(min(COPY_BYTES, length))):
+                length -= len(piece)
+                yield piece
+
     def size(self, key: str) -> int | None:
         with _store_words(self.root):
             try:

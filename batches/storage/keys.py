@@ -89,6 +89,16 @@ def upload_key(workspace_slug: str, token: str) -> str:
     return f"{_workspace(workspace_slug)}/uploads/{token}"
 
 
+def export_key(workspace_slug: str, export_id: str, token: int, number: int, ending: str) -> str:
+    """A file of an export, by the export's random id and the number of the turn that writes it: a worker that was
+    thought dead never writes over what its successor made."""
+    if not _TOKEN.fullmatch(export_id) or not re.fullmatch(r"[a-z0-9]{1,8}", ending):
+        raise ValueError("an export is named by letters, digits, _ and -")
+    return checked_key(
+        f"{_workspace(workspace_slug)}/exports/{export_id}/{_positive(token)}-{_positive(number)}.{ending}"
+    )
+
+
 def _document(workspace_slug: str, business_id: str) -> str:
     digest = hashlib.sha256(unicodedata.normalize("NFC", business_id).encode("utf-8")).hexdigest()
     return f"{_workspace(workspace_slug)}/{digest[:32]}"

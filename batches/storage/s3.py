@@ -35,6 +35,8 @@ from batches.storage.keys import checked_key
 MULTIPART_BYTES = 64 * 1024 * 1024
 #: An object that is read is kept in memory up to this size, else in a temporary file.
 MEMORY_BYTES = 8 * 1024 * 1024
+#: What is passed on at a time of an object that is read from a place on.
+PIECE_BYTES = 256 * 1024
 #: How staging files begin: the sweep removes nothing else.
 STAGED = "relaypdf-"
 BUCKET_MISSING = "The bucket does not exist. Check STORAGE_URL."
@@ -130,6 +132,14 @@ class S3Store:
             raise
         spool.seek(0)
         return cast(BinaryIO, spool)
+
+    def open_range(self, key: str, *, start: int, length: int) -> Iterator[bytes]:
+        given = {"Bucket": self.bucket, "Key": self._full(key)}
+        if not length:
+            return iter(())
+        with self._missing_confirmed(), _store_words(key):
+            answer = self._client().get_object(**given, Range=f"bytes={start}-{start + length - 1}")
+        return _pieces(answer["Body"], key)
 
     def size(self, key: str) -> int | None:
         try:
@@ -262,6 +272,11 @@ class S3Store:
 
     def _full(self, key: str) -> str:
         return f"{self.prefix}/{checked_key(key)}" if self.prefix else checked_key(key)
+
+
+def _pieces(body: Any, key: str) -> Iterator[bytes]:
+    with contextlib.closing(body), _store_words(key):
+        yield from body.iter_chunks(PIECE_BYTES)
 
 
 @contextmanager

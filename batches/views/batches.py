@@ -16,7 +16,19 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_safe
 
-from batches import attention, audits, cursors, failures, listings, rights, selectors, sentences, uploads, wording
+from batches import (
+    attention,
+    audits,
+    cursors,
+    exports,
+    failures,
+    listings,
+    rights,
+    selectors,
+    sentences,
+    uploads,
+    wording,
+)
 from batches.actions import Chosen
 from batches.engine import spending, work
 from batches.models import Alert, Batch, ProviderAccount, Verb
@@ -232,6 +244,7 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         "account_alerts": account_alerts,
         "noticed": notices,
         "sample": sample,
+        "download": exports.at_once(batch, progress.counts.saved),
         "tabs": tabs,
         "current": current,
         "matching": current.count,

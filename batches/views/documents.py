@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpResponse, StreamingHttpResponse
+from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -25,9 +25,9 @@ from batches.models import (
     TemplateVersion,
     Verb,
 )
-from batches.views import foreign, templates, verbs
+from batches.views import foreign, ranges, templates, verbs
 from batches.views.access import SignedInRequest, document_or_404, record, refuse_without
-from batches.views.stored import chunks, opened, store_away
+from batches.views.stored import store_away
 
 NOTHING_NEW = 204
 
@@ -152,16 +152,17 @@ def document_pdf(request: SignedInRequest, public_id: str, number: int) -> HttpR
         raise Http404("The stored file was deleted by retention.")
     if artifact.missing_at is not None:
         raise Http404("The stored file is missing or damaged, and not stored again yet.")
+    is_download = "download" in request.GET
+    name = filenames.pdf_name(document.business_id, number, artifact.version.filename)
+    facts = (artifact.storage_key, artifact.byte_count, artifact.sha256, "application/pdf", name)
+    file = ranges.StoredFile(*facts, is_inline=not is_download)
+    wanted = ranges.asked(request, file)
     try:
-        file = opened(artifact.storage_key, byte_count=artifact.byte_count)
+        response = ranges.answer(request, file, wanted)
     except storage.StoreError:
         return store_away(request)
-    is_download = "download" in request.GET
-    subject = f"document {document.public_id} v{number}"
-    record(request, "download_pdf" if is_download else "view_pdf", subject, document.workspace)
-    name = filenames.pdf_name(document.business_id, number, artifact.version.filename)
-    response = StreamingHttpResponse(chunks(file), content_type="application/pdf")
-    response["Content-Length"] = str(artifact.byte_count)
-    response["Content-Disposition"] = filenames.content_disposition(name, inline=not is_download)
+    if request.method == "GET" and wanted.is_beginning:  # a viewer asks for the rest in pieces
+        subject = f"document {document.public_id} v{number}"
+        record(request, "download_pdf" if is_download else "view_pdf", subject, document.workspace)
     foreign.shut_in(response, foreign.PDF_POLICY)
     return response

@@ -4,7 +4,10 @@ written down."""
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import messages
@@ -12,56 +15,104 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from batches import archives, filenames, results, rights, storage
+from batches import archives, cursors, exports, filenames, results, rights, storage, workbooks
 from batches.engine import leftout
+from batches.exports import Selection
 from batches.models import Batch
+from batches.results import Span
 from batches.views.access import SignedInRequest, batch_or_404, record, refuse_without
 from batches.views.stored import chunks, opened, store_away
 
 log = logging.getLogger(__name__)
 
-TYPES = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
-
 
 @login_required
 @require_safe
 def batch_archive(request: SignedInRequest, public_id: str) -> HttpResponseBase:
-    """The ZIP of what is saved now, streamed. Where nothing is, a message instead of an empty archive."""
+    """The ZIP of what is saved now of the chosen rows, streamed; where nothing is, a message.
+
+    What is too large for one file comes in several, of which `part` chooses one.
+    """
     batch = _batch_with_content(request, public_id)
+    selection = Selection.of(request.GET, batch)
     try:
-        store = storage.open_store(settings.STORAGE_URL)
-        with_ids = rights.sees_ids(rights.rights(request.user, batch.workspace))
-        archive = archives.build(batch, store=store, now=timezone.now(), with_ids=with_ids)
+        plan = _plan(request, batch, selection)
+        number = cursors.number(request.GET.get("part"))
+        if number is None and len(plan.parts) > 1:
+            messages.info(request, f"That is too much for one file, so it comes in {len(plan.parts)}.")
+            return redirect(f"{reverse('batches:batch_download', args=[batch.public_id])}?{selection.query}")
+        if not 1 <= (number or 1) <= len(plan.parts):
+            raise Http404("There is no such part.")
+        archive = plan.archive(number or 1)
     except archives.NothingSaved:
         messages.info(request, "Nothing of this batch is saved yet, so there is nothing to download.")
+        return redirect("batches:batch_detail", batch.public_id)
+    except archives.ArchiveChanged as changed:
+        messages.info(request, str(changed))
         return redirect("batches:batch_detail", batch.public_id)
     except storage.StoreError as error:
         log.warning("no archive of %s: %s", batch.public_id, error)
         messages.error(request, f"The files cannot be read at the moment. {error.words}")
         return redirect("batches:batch_detail", batch.public_id)
-    facts = {"documents": archive.document_count, "rows": archive.row_count}
-    record(request, "download_archive", f"batch {batch.public_id}", batch.workspace, **facts)
+    if request.method == "GET":
+        facts = {"documents": archive.document_count, "rows": archive.row_count} | selection.as_dict()
+        facts |= {"part": number} if number else {}
+        record(request, "download_archive", f"batch {batch.public_id}", batch.workspace, **facts)
     response = _attachment(_logged(archive.chunks, batch.public_id), archive.name, "application/zip")
     response["Content-Length"] = str(archive.length)
     return response
 
 
+def _plan(request: SignedInRequest, batch: Batch, selection: Selection) -> archives.Plan:
+    column = request.GET.get("folders_by", "")
+    return archives.plan(
+        batch,
+        store=storage.open_store(settings.STORAGE_URL),
+        now=timezone.now(),
+        span=Span(chosen=selection.rows(batch)),
+        selection=dict(selection.as_dict()),
+        folders_by=column if column in results.columns_as_given(batch) else "",
+        with_ids=rights.sees_ids(rights.rights(request.user, batch.workspace)),
+    )
+
+
 @login_required
 @require_safe
 def batch_results(request: SignedInRequest, public_id: str, format: str) -> HttpResponseBase:
+    """Every row, or the chosen ones. A workbook is written whole first, so a large one is built in the background."""
     batch = batch_or_404(request.user, public_id)
     refuse_without(request, rights.EXPORT, batch.workspace)
-    if format not in TYPES:
-        raise Http404("Results come as csv or jsonl.")
-    record(request, "download_results", f"batch {batch.public_id}", batch.workspace, format=format)
+    if format not in results.TYPES:
+        raise Http404("Results come as csv, jsonl or xlsx.")
+    selection = Selection.of(request.GET, batch)
+    chosen = selection.rows(batch)
     held = rights.rights(request.user, batch.workspace)
-    rows = results.rows(batch, with_ids=rights.sees_ids(held), with_words=rights.VIEW_CONTENT in held)
-    lines = results.csv_lines(results.COLUMNS, rows) if format == "csv" else results.jsonl_lines(rows)
+    shown = {"with_ids": rights.sees_ids(held), "with_words": rights.VIEW_CONTENT in held}
+    rows = results.rows(batch, **shown, span=Span(chosen=chosen))
+    if format == "xlsx":
+        count = batch.items.count() if chosen is None else len(chosen)
+        if count > exports.SMALL_SHEET_ROWS:
+            query = urlencode(selection.as_dict() | {"kind": "xlsx"})
+            messages.info(request, f"A workbook of {count:,} rows takes a while, so it is built in the background.")
+            return redirect(f"{reverse('batches:batch_download', args=[batch.public_id])}?{query}")
+        pieces = _workbook(rows, batch)
+    else:
+        lines = results.csv_lines(results.COLUMNS, rows) if format == "csv" else results.jsonl_lines(rows)
+        pieces = (line.encode() for line in lines)
+    record(request, "download_results", f"batch {batch.public_id}", batch.workspace, format=format)
     name = f"{filenames.safe_stem(batch.name, limit=80)}-results.{format}"
-    return _attachment((line.encode() for line in lines), name, TYPES[format])
+    return _attachment(pieces, name, results.TYPES[format])
+
+
+def _workbook(rows: Iterator[dict[str, Any]], batch: Batch) -> Iterator[bytes]:
+    written = tempfile.TemporaryFile()  # noqa: SIM115  # read, and closed, by whoever takes the pieces
+    workbooks.write(written, results.COLUMNS, rows, title=batch.name, at=timezone.now())
+    written.seek(0)
+    return chunks(written)
 
 
 @login_required
@@ -71,7 +122,7 @@ def batch_failed(request: SignedInRequest, public_id: str) -> HttpResponseBase:
     batch = _batch_with_content(request, public_id)
     record(request, "download_failed_list", f"batch {batch.public_id}", batch.workspace)
     name = f"{filenames.safe_stem(batch.name, limit=80)}-failed.csv"
-    return _attachment((line.encode() for line in results.failed_lines(batch)), name, TYPES["csv"])
+    return _attachment((line.encode() for line in results.failed_lines(batch)), name, results.TYPES["csv"])
 
 
 @login_required
@@ -87,7 +138,7 @@ def batch_left_out(request: SignedInRequest, public_id: str) -> HttpResponseBase
     record(request, "download_left_out_list", f"batch {batch.public_id}", batch.workspace)
     name = f"{filenames.safe_stem(batch.name, limit=80)}-left-out.csv"
     # Half of a character may be what was wrong with a row.
-    return _attachment((line.encode(errors="backslashreplace") for line in lines), name, TYPES["csv"])
+    return _attachment((line.encode(errors="backslashreplace") for line in lines), name, results.TYPES["csv"])
 
 
 @login_required

@@ -29,7 +29,7 @@ from batches.models import (
     Workspace,
 )
 from batches.urls import pages
-from tests.factories import make_template_version
+from tests.factories import make_ready_export, make_template_version
 from tests.web.conftest import make_member, signed_in
 from tests.web.marked import MARKS, marked_jobs
 
@@ -78,7 +78,7 @@ class Row:
 
 
 OF_BATCH, OF_DOCUMENT, OF_ACTION, OF_DRAFT = ("batch",), ("document",), ("batch", "action"), ("draft",)
-OF_TEMPLATE = ("template",)
+OF_TEMPLATE, OF_EXPORT = ("template",), ("export",)
 SIGNED_IN = MEMBERS | {"outsider"}
 #: Every address of `batches.urls` by its name. A new address needs a row; think before you write one.
 TABLE: Mapping[str, Row] = {
@@ -101,6 +101,14 @@ TABLE: Mapping[str, Row] = {
     "batch_correct": Row(reads=MANAGERS, acts=MANAGERS, arguments=OF_BATCH),
     "batch_left_out": Row(reads=WRITERS, arguments=OF_BATCH),
     "batch_live": Row(reads=MEMBERS, arguments=OF_BATCH),
+    "batch_download": Row(reads=WRITERS, acts=WRITERS, arguments=OF_BATCH, sent={"kind": "csv"}),
+    "export_list": Row(reads=SIGNED_IN, is_shared=True),
+    "export_detail": Row(reads=WRITERS, arguments=OF_EXPORT),
+    "export_live": Row(reads=WRITERS, arguments=OF_EXPORT),
+    "export_file": Row(reads=WRITERS, arguments=("export", "1")),
+    "export_again": Row(acts=WRITERS, arguments=OF_EXPORT),
+    "export_cancel": Row(acts=WRITERS, arguments=OF_EXPORT),
+    "document_thumbnail": Row(reads=WRITERS, arguments=("document", "1")),
     "batch_archive": Row(reads=WRITERS, arguments=OF_BATCH),
     "batch_results": Row(reads=WRITERS, arguments=("batch", "csv")),
     "batch_failed": Row(reads=WRITERS, arguments=OF_BATCH),
@@ -156,6 +164,7 @@ def things(batch: Batch, operator: Client, artifact_folder: Any) -> dict[str, st
     upload = {"pasted": '[{"id": "A-1", "html": "<p>1</p>"}]', "workspace": batch.workspace.slug}
     assert operator.post(reverse("batches:batch_new"), upload | {"account": batch.account.slug}).status_code == 302
     make_template_version(workspace=batch.workspace, source="{{ name }}")
+    export = make_ready_export(batch).public_id
     return {
         "template": "invoice",
         "draft": Draft.objects.get().public_id,
@@ -168,6 +177,7 @@ def things(batch: Batch, operator: Client, artifact_folder: Any) -> dict[str, st
         "account": batch.account.slug,
         "csv": "csv",
         "states": "states",
+        "export": export,
         "0": "0",
         "1": "1",
     }
@@ -217,6 +227,8 @@ def test_each_role_gets_what_the_table_says(
     row = TABLE[name]
     # The factory stores no manifest.
     monkeypatch.setattr("batches.views.downloads.opened", lambda key, byte_count: io.BytesIO(bytes(byte_count)))
+    # Its PDFs are none that can be drawn.
+    monkeypatch.setattr("batches.engine.thumbnails.draw", lambda key, store: b"PNG")
     address = reverse(f"batches:{name}", args=[things[argument] for argument in row.arguments])
     sent = {field: things[thing] for field, thing in (row.sent or {}).items()}
     asked = [(role, *each) for role in ROLES for each in ASKED]

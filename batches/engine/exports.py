@@ -1,0 +1,323 @@
+"""The one writer of an export's state: ordered, taken by a worker, built part by part, ready, expired, swept.
+
+What is in its files is `exporting.py`'s. Every object in the store has its row before it is there, and is removed by
+the sweep once nothing needs it: whoever dies at any moment leaves nothing that nobody knows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import F, Max, Q, QuerySet
+
+from batches import queue
+from batches.engine import audit, keys
+from batches.engine.audit import By
+from batches.models import EXPORTS_AT_WORK, Artifact, Batch, BatchItem, Export, ExportKind, ExportPart, ExportState
+from batches.storage import ArtifactStore, StoreError, export_key
+
+log = logging.getLogger(__name__)
+
+#: Files are kept so long after they were built.
+KEPT = timedelta(days=7)
+LEASE = timedelta(minutes=5)
+#: Turns that may end in a mishap, a killed worker's too.
+TRIES_MOST = 5
+PUT_OFF_FIRST, PUT_OFF_MOST = timedelta(seconds=5), timedelta(minutes=1)
+#: An object whose writer was thought dead may still appear so long after its row.
+ABANDONED_AGE = timedelta(hours=1)
+#: A turn is asked for by a face's clock and taken by the database's; they may be so far apart.
+CLOCKS_APART = timedelta(seconds=2)
+SWEPT_AT_ONCE = 200
+#: Stored PDFs that one pass compares with the exports that are ready.
+COMPARED_AT_ONCE = 10_000
+GAVE_UP = "It was tried several times, and the worker ended each time before it was done. Report it."
+
+
+class Refused(Exception):
+    """It cannot be done; `words` say why, for a person."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.words = words
+
+
+class NotOurs(Exception):
+    """It was cancelled, or another worker has it."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What somebody wants. `rows` are the positions that `selection` matched when it was asked; None: all."""
+
+    kind: ExportKind
+    selection: Mapping[str, Any] = field(default_factory=dict)
+    selection_words: str = ""
+    rows: Sequence[int] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    with_ids: bool = False
+
+    def digest(self, by: By) -> str:
+        facts = [self.kind, self.options, self.rows, self.with_ids, by.words]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def order(batch: Batch, wanted: Order, *, by: By, now: datetime) -> Export:
+    """Ask for it; the same order that is still at work is the one that is given back."""
+    digest = wanted.digest(by)
+    at_work = Export.objects.filter(batch=batch, order_sha256=digest, state__in=EXPORTS_AT_WORK)
+    try:
+        with transaction.atomic():
+            made = Export.objects.create(
+                public_id=keys.public_id("exp"),
+                workspace_id=batch.workspace_id,
+                batch=batch,
+                kind=wanted.kind,
+                options=dict(wanted.options),
+                selection=dict(wanted.selection),
+                selection_words=wanted.selection_words[:400],
+                rows=None if wanted.rows is None else list(wanted.rows),
+                order_sha256=digest,
+                with_ids=wanted.with_ids,
+                requested_by=by.actor,
+                requester_words=by.words[:150],
+                from_where=by.from_where[:100],
+                created_at=now,
+                due_at=now,
+            )
+            _record("order_export", made, by=by, now=now, facts={"kind": made.kind, "rows": made.selection_words})
+            queue.ring_exports()
+            return made
+    except IntegrityError:
+        found = at_work.first()
+        if found is None:
+            raise
+        return found
+
+
+def again(export: Export, *, by: By, now: datetime) -> Export:
+    """The same order once more, as the documents are by now; the old one stays as it is until it expires."""
+    wanted = Order(
+        kind=ExportKind(export.kind),
+        selection=export.selection,
+        selection_words=export.selection_words,
+        rows=export.rows,
+        options=export.options,
+        with_ids=export.with_ids,
+    )
+    return order(export.batch, wanted, by=by, now=now)
+
+
+def cancel(export: Export, *, by: By, now: datetime) -> None:
+    """End it before it is ready. Raises `Refused` where it is over already."""
+    with transaction.atomic():
+        ended = {"state": ExportState.CANCELLED, "due_at": None, "lease_owner": None, "lease_until": None}
+        if not Export.objects.filter(pk=export.pk, state__in=EXPORTS_AT_WORK).update(**ended):
+            raise Refused("It is not being built any more.")
+        _record("cancel_export", export, by=by, now=now)
+
+
+# --- a worker's turn ------------------------------------------------------------------------------------------------
+
+
+def due(*, now: datetime) -> list[int]:
+    """Exports in the worker's turn that no worker has, the one that waits longest first."""
+    return list(_free(now).order_by("due_at", "pk").values_list("pk", flat=True)[:100])
+
+
+def _free(now: datetime) -> QuerySet[Export]:
+    waiting = Export.objects.filter(state__in=EXPORTS_AT_WORK, due_at__lte=now + CLOCKS_APART)
+    return waiting.filter(Q(lease_until=None) | Q(lease_until__lt=now))
+
+
+def release_life(life: str) -> int:
+    """Give back the exports that workers of a cluster had which is proven dead (`batches/lives.py`); how many."""
+    held = Export.objects.filter(lease_until__isnull=False, lease_owner__contains=f":{life}:")
+    return held.update(lease_owner=None, lease_until=None)
+
+
+def take(export_id: int, owner: str, *, now: datetime) -> Export | None:
+    """The export, ours for the lease and under a token of its own; None where somebody else has it."""
+    values: dict[str, Any] = {
+        "state": ExportState.BUILDING,
+        "lease_owner": owner,
+        "lease_until": now + LEASE,
+        "token": F("token") + 1,
+        "tries": F("tries") + 1,
+    }
+    if not _free(now).filter(pk=export_id).update(**values):
+        return None
+    Export.objects.filter(pk=export_id, begun_at=None).update(begun_at=now)
+    found = Export.objects.select_related("batch__workspace", "workspace", "requested_by")
+    return found.get(pk=export_id)
+
+
+def _ours(export: Export) -> QuerySet[Export]:
+    return Export.objects.filter(
+        pk=export.pk, token=export.token, lease_owner=export.lease_owner, state=ExportState.BUILDING
+    )
+
+
+def beat(export: Export, *, done: int, now: datetime) -> None:
+    """Renew the lease and tell how far it is. Raises `NotOurs`."""
+    if not _ours(export).update(lease_until=now + LEASE, documents_done=done):
+        raise NotOurs
+
+
+def begin(
+    export: Export, *, contents_sha256: str, row_count: int, document_count: int, now: datetime, is_anew: bool = False
+) -> set[int]:
+    """Say what it will hold; the numbers of the parts that are there already, of a turn before this one.
+
+    Where what it holds is another by now, or `is_anew`, they are dropped and it starts over.
+    """
+    newest = Artifact.objects.aggregate(newest=Max("pk"))["newest"] or 0
+    with transaction.atomic():
+        is_same = export.contents_sha256 == contents_sha256 and not is_anew
+        facts = {"row_count": row_count, "document_count": document_count, "contents_sha256": contents_sha256}
+        seen = {} if is_same else {"seen_artifact": newest}
+        if not _ours(export).update(lease_until=now + LEASE, **facts, **seen):
+            raise NotOurs
+        whole = ExportPart.objects.filter(export=export, written_at__isnull=False, dropped_at=None)
+        if not is_same:
+            whole.update(dropped_at=now)
+        return set(whole.values_list("number", flat=True))
+
+
+def begin_part(export: Export, number: int, *, ending: str, document_count: int, now: datetime) -> ExportPart:
+    """The row of a part, before its object is there; it gets its name with it."""
+    key = export_key(export.workspace.slug, export.public_id, export.token, number, ending)
+    with transaction.atomic():
+        if not _ours(export).update(lease_until=now + LEASE):
+            raise NotOurs
+        return ExportPart.objects.create(
+            export=export,
+            number=number,
+            token=export.token,
+            storage_key=key,
+            document_count=document_count,
+            created_at=now,
+        )
+
+
+def recount(export: Export, document_count: int) -> None:
+    """Say that it holds fewer documents than it was begun with. Raises `NotOurs`."""
+    if not _ours(export).update(document_count=document_count):
+        raise NotOurs
+
+
+def end_part(export: Export, part: ExportPart, *, name: str, sha256: str, byte_count: int, now: datetime) -> None:
+    """Its object is in the store. Raises `NotOurs`: then the sweep removes it."""
+    with transaction.atomic():
+        if not _ours(export).update(lease_until=now + LEASE):
+            raise NotOurs
+        written = {"name": name, "sha256": sha256, "byte_count": byte_count, "written_at": now}
+        ExportPart.objects.filter(pk=part.pk).update(**written)
+
+
+def finish(export: Export, *, now: datetime) -> None:
+    """All parts are there."""
+    values = {
+        "state": ExportState.READY,
+        "words": "",
+        "documents_done": F("document_count"),
+        "built_at": now,
+        "expires_at": now + KEPT,
+        "due_at": None,
+        "lease_owner": None,
+        "lease_until": None,
+    }
+    if not _ours(export).update(**values):
+        raise NotOurs
+
+
+def fail(export: Export, words: str) -> None:
+    """It cannot be built as things stand; a person reads why, and may have it built again."""
+    values = {"state": ExportState.FAILED, "words": words, "due_at": None, "lease_owner": None, "lease_until": None}
+    _ours(export).update(**values)
+
+
+def put_off(export: Export, words: str, *, now: datetime, is_counted: bool = True) -> None:
+    """It is tried again later; where that was often enough, it has failed. Not counted: the worker only had to stop."""
+    if is_counted and export.tries >= TRIES_MOST:
+        fail(export, words or GAVE_UP)
+        return
+    wait = min(PUT_OFF_MOST, PUT_OFF_FIRST * 2 ** max(0, export.tries - 1)) if is_counted else timedelta(0)
+    values: dict[str, Any] = {"words": words, "due_at": now + wait, "lease_owner": None, "lease_until": None}
+    if not is_counted:
+        values["tries"] = F("tries") - 1
+    _ours(export).update(**values)
+
+
+# --- the sweep ------------------------------------------------------------------------------------------------------
+
+
+def sweep(store: ArtifactStore, *, now: datetime) -> int:
+    """Expire what is old, mark what is outdated, and remove the objects that nothing needs; how many rows and files."""
+    old = Export.objects.filter(state=ExportState.READY, expires_at__lte=now)
+    expired = old.update(state=ExportState.EXPIRED)
+    return expired + mark_outdated(now=now) + _remove_unneeded(store, now=now)
+
+
+def mark_outdated(*, now: datetime) -> int:
+    """Mark the ready exports of rows that a newer PDF was stored for; how many.
+
+    Each pass looks only at what was stored since the one before it.
+    """
+    ready = Export.objects.filter(state=ExportState.READY, outdated_at=None)
+    seen = list(ready.values_list("pk", "batch_id", "seen_artifact"))
+    if not seen:
+        return 0
+    lowest = min(artifact for _, _, artifact in seen)
+    newer = list(Artifact.objects.filter(pk__gt=lowest).order_by("pk").values_list("pk", flat=True)[:COMPARED_AT_ONCE])
+    if not newer:
+        return 0
+    met = BatchItem.objects.filter(
+        version__artifact__pk__gt=lowest,
+        version__artifact__pk__lte=newer[-1],
+        batch__in={batch for _, batch, _ in seen},
+    )
+    news: dict[int, list[tuple[int, int]]] = {}
+    for batch_id, position, artifact in met.values_list("batch_id", "position", "version__artifact__pk"):
+        news.setdefault(batch_id, []).append((position, artifact))
+    outdated = [pk for pk, batch_id, artifact in seen if _is_touched(pk, artifact, news.get(batch_id, []))]
+    ready.filter(pk__in=outdated).update(outdated_at=now)
+    ready.filter(pk__in=[pk for pk, _, _ in seen], seen_artifact__lt=newer[-1]).update(seen_artifact=newer[-1])
+    return len(outdated)
+
+
+def _is_touched(export_id: int, seen: int, news: Sequence[tuple[int, int]]) -> bool:
+    positions = {position for position, artifact in news if artifact > seen}
+    if not positions:
+        return False
+    rows = Export.objects.values_list("rows", flat=True).get(pk=export_id)
+    return rows is None or not positions.isdisjoint(rows)
+
+
+def _remove_unneeded(store: ArtifactStore, *, now: datetime) -> int:
+    ended = (ExportState.EXPIRED, ExportState.CANCELLED, ExportState.FAILED)
+    unneeded = Q(dropped_at__isnull=False) | Q(export__state__in=ended)
+    unneeded |= Q(written_at=None) & ~Q(token=F("export__token"))
+    left = ExportPart.objects.filter(unneeded, gone_at=None)
+    left = left.filter(Q(written_at__isnull=False) | Q(created_at__lt=now - ABANDONED_AGE))
+    removed = 0
+    for pk, key in left.order_by("pk").values_list("pk", "storage_key")[:SWEPT_AT_ONCE]:
+        try:
+            store.delete(key)
+        except StoreError as error:
+            log.warning("a file of an export stays in the store for now: %s", error.words)
+            break
+        removed += ExportPart.objects.filter(pk=pk).update(gone_at=now)
+    return removed
+
+
+def _record(action: str, export: Export, *, by: By, now: datetime, facts: Mapping[str, Any] | None = None) -> None:
+    subject = f"export {export.public_id} of batch {export.batch.public_id}"
+    audit.record(action, subject=subject, workspace=export.batch.workspace, by=by, now=now, facts=facts)
