@@ -37,7 +37,7 @@ TOGETHER_ON_SQLITE := -n 3 $(TOGETHER) $(addprefix --ignore=tests/scenarios/,tes
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo up test test-sqlite test-postgres simulate chaos chromium lint types check lock clean \
-	bench bench-causes bench-claiming bench-intake bench-scale bench-statements bench-pacing bench-pacing-clusters bench-requests bench-webhooks bench-zip loadtest
+	bench bench-causes bench-claiming bench-intake bench-pages bench-scale bench-statements bench-pacing bench-pacing-clusters bench-requests bench-webhooks bench-zip loadtest
 
 help:
 	@echo "make demo     install, render the twelve documents of examples/ on the sandbox, print the result, stop"
@@ -117,6 +117,9 @@ check: lint types
 		$(BIN)/python manage.py check --deploy --fail-level WARNING
 
 # About four minutes, most of them for making a million jobs.
+bench-pages: $(INSTALLED)
+	$(BIN)/python -m tests.postgres -- python -m benchmarks.pages $(BENCH)
+
 bench-claiming: $(INSTALLED)
 	$(BIN)/python -m tests.postgres -- python -m benchmarks.claiming
 

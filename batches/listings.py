@@ -133,7 +133,7 @@ def items_matching(
     """
     items = selectors.with_group(BatchItem.objects.filter(batch=batch))
     if group in Group.values:
-        items = items.filter(Q(group=group))
+        items = selectors.in_group(items, group)
     if failures.is_key(cause):
         items = items.filter(version__job__failure_cause=cause, dismissed_at=None)
     if is_noticed:

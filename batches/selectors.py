@@ -32,6 +32,7 @@ from django.db.models import (
 from batches import rights
 from batches.models import (
     ACCOUNT_SECRETS,
+    ACTIVE_STATES,
     FAILED_STATES,
     IN_FLIGHT_STATES,
     AccountHealth,
@@ -43,6 +44,7 @@ from batches.models import (
     Lane,
     PacingLane,
     ProviderAccount,
+    SettledCounts,
     Submission,
     SubmissionOutcome,
     UnreadableSecret,
@@ -147,9 +149,43 @@ def with_group(items: QuerySet[BatchItem]) -> QuerySet[BatchItem]:
     )
 
 
+def in_group(items: QuerySet[BatchItem], group: str) -> QuerySet[BatchItem]:
+    """The items of `with_group` that belong to a counter, said so that the indexes of the rarer ones are of use."""
+    state = "version__job__state"
+    if group == Group.CANCELLED:
+        return items.filter(Q(cancelled_at__isnull=False) | Q(**{state: JobState.CANCELLED}))
+    living = items.filter(cancelled_at=None)
+    if group == Group.SAVED:
+        return living.filter(**{state: JobState.SAVED})
+    if group == Group.FAILED:
+        return living.filter(**{f"{state}__in": FAILED_STATES})
+    return living.filter(Q(group=group), **{f"{state}__in": ACTIVE_STATES})
+
+
 def progress_of(batches: Iterable[Batch]) -> dict[int, Progress]:
-    """The progress of each batch by primary key, in one query."""
+    """The progress of each batch by primary key, in one query, or two where one of them has not come to rest for long.
+
+    Of a batch at rest the counters are kept (`engine/settled.py`); of the others each item is counted.
+    """
     by_key = {batch.pk: batch for batch in batches}
+    settled = _settled(by_key)
+    moving = {key: batch for key, batch in by_key.items() if key not in settled}
+    return settled | (_counted(moving) if moving else {})
+
+
+def _settled(by_key: Mapping[int, Batch]) -> dict[int, Progress]:
+    rows = SettledCounts.objects.filter(batch__in=list(by_key), settled_at__isnull=False)
+    answer = {}
+    for key, saved, failed, cancelled, attention in rows.values_list(
+        "batch", "saved", "failed", "cancelled", "attention"
+    ):
+        counts = Counts(saved=saved or 0, failed=failed or 0, cancelled=cancelled or 0)
+        is_paused = by_key[key].paused_at is not None
+        answer[key] = Progress(batch_state(counts, is_paused=is_paused), counts, attention_count=attention or 0)
+    return answer
+
+
+def _counted(by_key: Mapping[int, Batch]) -> dict[int, Progress]:
     items = with_group(BatchItem.objects.filter(batch__in=list(by_key)))
     dismissed = ExpressionWrapper(Q(dismissed_at__isnull=False), output_field=BooleanField())
     rests = Q(version__job__state=JobState.SUBMITTING, version__job__lease_owner__isnull=True)

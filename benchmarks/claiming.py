@@ -22,13 +22,14 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 # What follows imports models, which is possible only from here on.
 
-from django.db import connection, models, transaction  # noqa: E402 - as said above
+from django.db import connection, transaction  # noqa: E402 - as said above
 from django.test.utils import CaptureQueriesContext  # noqa: E402 - as said above
 
 from batches.engine import claims  # noqa: E402 - as said above
 from batches.engine.batchsizes import BatchSizes  # noqa: E402 - as said above
 from batches.models import Batch, BatchItem, Document, DocumentVersion, Job, JobState, ProviderAccount  # noqa: E402 - as said above
 from benchmarks import report  # noqa: E402 - as said above
+from benchmarks.copies import copies  # noqa: E402 - as said above
 from benchmarks.processes import say  # noqa: E402 - as said above
 from tests import factories  # noqa: E402 - as said above
 from tests.factories import NOW  # noqa: E402 - as said above
@@ -37,19 +38,6 @@ from tests.factories import NOW  # noqa: E402 - as said above
 TAKEN = 21
 RUNNING = (1, 100)
 P95_MOST = 10.0
-
-
-def copies(template: models.Model, count: int, **special: str) -> None:
-    """`count` rows like `template`, made by the database; `special` columns are SQL in which n counts from 1."""
-    meta: Any = type(template)._meta
-    columns = [field.column for field in meta.concrete_fields if not field.primary_key]
-    values = ", ".join(special.get(column, f"t.{column}") for column in columns)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO {meta.db_table} ({', '.join(columns)}) "
-            f"SELECT {values} FROM {meta.db_table} t, generate_series(1, %s) n WHERE t.id = %s ORDER BY n",
-            [count, template.pk],
-        )
 
 
 def fill(account: ProviderAccount, *, finished: int, due: int, ended_batches: int) -> None:

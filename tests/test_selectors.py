@@ -267,10 +267,10 @@ def test_queries_do_not_grow_with_the_batches(workspace: Workspace, django_asser
     for batch in many:
         make_saved_job(batch=batch)
         make_job(batch=batch)
-    with django_assert_num_queries(1):
+    with django_assert_num_queries(2):
         answers = selectors.progress_of(many)
     assert [answers[batch.pk].counts for batch in many] == [Counts(saved=1, in_progress=1)] * 5
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):
         selectors.batch_json(many[0])
 
 

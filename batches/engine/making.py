@@ -16,7 +16,7 @@ from typing import Any
 from django.db.models import Exists, F, Max, OuterRef, Q
 
 from batches import queue
-from batches.engine import bulk, pacing, reviving, running, transitions, turns, versionrows
+from batches.engine import bulk, pacing, reviving, running, settled, transitions, turns, versionrows
 from batches.engine.audit import By
 from batches.engine.versionrows import Content
 from batches.models import (
@@ -191,6 +191,7 @@ def _move(wanted: Sequence[Wanted], made: Mapping[int, Made]) -> None:
         for pk, each in moving
     ]
     bulk.guarded_update(BatchItem, rows)
+    settled.void_items(pk for pk, _each in moving)
     bulk.guarded_update(BatchItem, [{"pk": pk, "original_row": each.row} for pk, each in moving if each.row])
     shared = [made[each.document.pk].version_id for each in wanted if along[each.version.pk]]
     turns.choose_leads(Job.objects.filter(version__in=shared))

@@ -16,7 +16,7 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Coalesce, Greatest
 
 from batches import queue
-from batches.engine import giving_way, permits, transitions, turns
+from batches.engine import giving_way, permits, settled, transitions, turns
 from batches.engine.contention import again_after_deadlock
 from batches.engine.orders import Order, Result
 from batches.engine.permits import Permit
@@ -170,6 +170,7 @@ def _not_dismissed(moved: Iterable[Permit]) -> None:
     """Whoever sets it going again wants to hear of its next failure."""
     ids = [permit.item.pk for permit in moved if permit.standing.is_dismissed]
     BatchItem.objects.filter(pk__in=ids).update(dismissed_at=None, dismissed_note=None)
+    settled.void_items(ids)
 
 
 def _ring(allowed: Sequence[Permit]) -> None:

@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
 from batches import queue, wording
-from batches.engine import alerts, audit, pacing, spending, transitions, turns
+from batches.engine import alerts, audit, pacing, settled, spending, transitions, turns
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.engine.errors import SpendCapReached
@@ -149,6 +149,7 @@ def _give_up(batch_id: int, *, reason: str, by: By, now: datetime) -> int | None
         alerts.close_for_batch(each, AlertKind.BATCH_STOPPED, now=now)
         unsent = _named(each).filter(cancelled_at=None, version__job__state__in=CANCELLABLE_STATES)
         facts = {"items_cancelled": unsent.update(cancelled_at=now)}
+        settled.void([each.pk])
         _record("cancel_batch", each, reason=reason, by=by, now=now, facts=facts)
     for each in given_up:
         turns.choose_leads(Job.objects.filter(lead_batch=each))

@@ -17,6 +17,7 @@ from batches.engine import (
     mishaps,
     outliers,
     running,
+    settled,
     stopping,
     wakeups,
     webhook_health,
@@ -54,6 +55,7 @@ class SweepReport:
     batches_given_up: int
     drafts_swept: int
     exports_swept: int
+    counts_settled: int
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -77,6 +79,7 @@ def sweep(store: ArtifactStore, *, now: datetime) -> SweepReport:
         ),
         drafts_swept=_part("sweeping drafts", lambda: drafts.sweep(store, now=now)),
         exports_swept=_part("sweeping exports", lambda: exports.sweep(store, now=now)),
+        counts_settled=_part("settling counters", lambda: settled.settle(now=now)),
         temporaries_removed=_part(
             "removing temporaries", lambda: store.sweep_temporaries(older_than=TEMPORARY_AGE, now=now)
         ),

@@ -15,9 +15,9 @@ from typing import Any
 
 from django.db import transaction
 
-from batches.engine import bulk, causes
+from batches.engine import bulk, causes, settled
 from batches.engine.errors import IllegalTransition, StaleClaim
-from batches.models import FAILED_STATES, Job, JobEvent, JobState
+from batches.models import ACTIVE_STATES, FAILED_STATES, Job, JobEvent, JobState
 
 PENDING, SUBMITTING, ACCEPTED, RENDERED = JobState.PENDING, JobState.SUBMITTING, JobState.ACCEPTED, JobState.RENDERED
 SAVED, FAILED, UNKNOWN, CANCELLED = JobState.SAVED, JobState.FAILED, JobState.UNKNOWN, JobState.CANCELLED
@@ -118,6 +118,7 @@ def move_many(moves: Sequence[Move], *, now: datetime) -> set[int]:
         for (to_state, _names), group in sorted(groups.items(), key=lambda pair: pair[0]):
             rows = [_row(moving, to_state, now) for moving in group]
             moved |= bulk.guarded_update(Job, rows, guard=("state", "fencing_token"))
+        settled.void_jobs(moving.job_id for moving in moves if moving.edges[0].from_state not in ACTIVE_STATES)
         _record((edge for moving in moves if moving.job_id in moved for edge in moving.edges), now=now)
     return moved
 

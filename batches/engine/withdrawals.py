@@ -12,7 +12,7 @@ from datetime import datetime
 from django.db import transaction
 
 from batches import queue
-from batches.engine import permits, reviving, running, transitions, turns
+from batches.engine import permits, reviving, running, settled, transitions, turns
 from batches.engine.contention import again_after_deadlock
 from batches.engine.orders import Order, Result
 from batches.models import BatchItem, Job, JobState, Verb
@@ -27,6 +27,7 @@ def cancel(item_ids: Sequence[int], *, order: Order, now: datetime) -> dict[int,
     """
     allowed, results = permits.permitted(Verb.CANCEL, item_ids, order=order, now=now, with_workspace=True)
     BatchItem.objects.filter(pk__in=[permit.item.pk for permit in allowed]).update(cancelled_at=now)
+    settled.void(permit.item.batch_id for permit in allowed)
     permits.note(Verb.CANCEL, allowed, order=order, now=now, in_history=True)
     jobs = Job.objects.filter(pk__in=permits.jobs_of(allowed))
     turns.choose_leads(jobs)
@@ -50,6 +51,7 @@ def dismiss(item_ids: Sequence[int], *, order: Order, now: datetime) -> dict[int
     allowed, results = permits.permitted(Verb.DISMISS, item_ids, order=order, now=now)
     items = BatchItem.objects.filter(pk__in=[permit.item.pk for permit in allowed])
     items.update(dismissed_at=now, dismissed_note=order.reason)
+    settled.void(permit.item.batch_id for permit in allowed)
     permits.note(Verb.DISMISS, allowed, order=order, now=now, in_history=True)
     return results | permits.done(allowed, "It is dismissed, with your note.")
 
@@ -61,6 +63,7 @@ def reopen(item_ids: Sequence[int], *, order: Order, now: datetime) -> dict[int,
     allowed, results = permits.permitted(Verb.REOPEN, item_ids, order=order, now=now, with_workspace=True)
     items = BatchItem.objects.filter(pk__in=[permit.item.pk for permit in allowed])
     items.update(cancelled_at=None, dismissed_at=None, dismissed_note=None)
+    settled.void(permit.item.batch_id for permit in allowed)
     why, words, actor = Verb.REOPEN.value, permits.words(Verb.REOPEN, order), permits.actor(order)
     moves = [
         reviving.back(job, reason=why, words=words, actor=actor, now=now)

@@ -120,7 +120,8 @@ class Batch(models.Model):
 class BatchItem(models.Model):
     """One manifest row of a batch. `position` counts from 0. Its state is its cancellation, else its job's state."""
 
-    batch = models.ForeignKey(Batch, on_delete=models.PROTECT, related_name="items")
+    # No index of its own: three that are wider begin with it.
+    batch = models.ForeignKey(Batch, on_delete=models.PROTECT, related_name="items", db_index=False)
     position = models.PositiveIntegerField()
     document = models.ForeignKey(Document, on_delete=models.PROTECT, related_name="items")
     version = models.ForeignKey(DocumentVersion, on_delete=models.PROTECT, related_name="items")
@@ -135,6 +136,12 @@ class BatchItem(models.Model):
             models.UniqueConstraint(fields=["batch", "position"], name="item_position_once_per_batch"),
             models.UniqueConstraint(fields=["batch", "document"], name="item_document_once_per_batch"),
             set_together("dismissed_at", "dismissed_note", name="item_dismissed_with_note"),
+        ]
+        indexes = [
+            models.Index(fields=["batch", "version"], name="item_version_of_batch"),
+            models.Index(
+                fields=["batch"], condition=models.Q(cancelled_at__isnull=False), name="item_cancelled_of_batch"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -146,6 +146,9 @@ class Artifact(models.Model):
                 name="artifact_notice_known",
             ),
         ]
+        indexes = [
+            models.Index(fields=["version"], condition=models.Q(notice__gt=""), name="artifact_noticed_by_version")
+        ]
 
     def __str__(self) -> str:
         return self.storage_key

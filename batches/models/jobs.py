@@ -132,6 +132,10 @@ class Job(models.Model):
                 name="job_lease_for_sweep",
             ),
             models.Index(fields=["state", "-state_changed_at", "-id"], name="job_by_state"),
+            # Few of many, so that the failed ones of a batch are found without a look at all the others.
+            models.Index(
+                fields=["version"], condition=models.Q(state__in=list(FAILED_STATES)), name="job_failed_by_version"
+            ),
         ]
 
     def __str__(self) -> str:

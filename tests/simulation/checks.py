@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from batches.engine.transitions import EDGES
 from batches.models import JobState
+from tests.engine.settling import WRONG
 from tests.engine.vendor import name_in, pdf
 from tests.simulation.database import read
 from tests.simulation.store import SimulatedStore
@@ -80,6 +81,8 @@ class CommitChecks:
                     f"job {job_id}: {process} wrote facts, but {self.holders.get(job_id)} holds the newest claim"
                 )
             self.counts[job_id] = (polls, fetches)
+        if read(WRONG):
+            self.report("the kept counters of a batch are not what a count gives")
         if self.follows_trials:
             self._follow_trial()
         # A person's retry of what may be there already passes the cap; nothing new is sent until there is room again.

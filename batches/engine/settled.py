@@ -1,0 +1,85 @@
+"""The counters of batches that have ended: kept, and voided in the transaction that changes what they count.
+
+A batch has ended when each of its items is cancelled or has a job at rest. Then its counters change only where a job
+leaves a state of rest (`transitions.move_many`) or a person changes items; whoever does either calls `void_*` beside
+it, inside the same transaction, which gives the batch another token. `settle` reads the token first, counts after, and
+writes under that token: it either counted what was changed, or finds the token gone, or is voided itself. A job that
+pumps move on is counted by no kept row, so the busy road pays nothing (docs/decisions/0029-settled-counts.md).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.db.models import Count, Exists, OuterRef, Q
+
+from batches.engine import bulk
+from batches.models import ACTIVE_STATES, FAILED_STATES, Batch, BatchItem, JobState, SettledCounts
+
+#: Longer than any transaction of ours: one that did not see the items yet is over when they are counted.
+SETTLES_AFTER = timedelta(minutes=5)
+#: So many batches a pass.
+SETTLED_MOST = 50
+
+
+def void_jobs(job_ids: Iterable[int]) -> None:
+    """These jobs leave a state of rest, in the caller's transaction: every batch that names them is counted again."""
+    for chunk in bulk.chunks(sorted(set(job_ids)), bulk.VALUES_PER_LIST):
+        items = BatchItem.objects.filter(version__job__in=chunk)
+        void(items.order_by().values_list("batch_id", flat=True).distinct())
+
+
+def void_items(item_ids: Iterable[int]) -> None:
+    """These items were changed in the caller's transaction."""
+    for chunk in bulk.chunks(sorted(set(item_ids)), bulk.VALUES_PER_LIST):
+        void(BatchItem.objects.filter(pk__in=chunk).order_by().values_list("batch_id", flat=True).distinct())
+
+
+def void(batch_ids: Iterable[int]) -> None:
+    """Give each batch another token, in the caller's transaction, and take what was counted under the last."""
+    # In one order, so that two of them do not wait for each other; also where there is no row yet, since one that is
+    # counted just now must not be kept.
+    rows = [SettledCounts(batch_id=batch_id, token=secrets.token_hex(16)) for batch_id in sorted(set(batch_ids))]
+    columns = [field.name for field in SettledCounts._meta.concrete_fields if not field.primary_key]
+    SettledCounts.objects.bulk_create(rows, update_conflicts=True, unique_fields=["batch"], update_fields=columns)
+
+
+def settle(*, now: datetime, most: int = SETTLED_MOST) -> int:
+    """Keep the counters of batches that were at rest a while ago and are so now, at most `most`; how many were kept."""
+    moving = BatchItem.objects.filter(batch=OuterRef("pk"), cancelled_at=None, version__job__state__in=ACTIVE_STATES)
+    uncounted = Batch.objects.filter(settled_counts__settled_at=None, writing_at=None)
+    found = uncounted.filter(~Exists(moving)).order_by("pk").values_list("pk", flat=True)
+    return sum(_settled(batch_id, now=now) for batch_id in list(found[:most]))
+
+
+def _settled(batch_id: int, *, now: datetime) -> bool:
+    row = SettledCounts.objects.filter(batch=batch_id).first()
+    if row is None:
+        first_look = SettledCounts(batch_id=batch_id, token=secrets.token_hex(16), seen_at=now)
+        SettledCounts.objects.bulk_create([first_look], ignore_conflicts=True)
+        return False
+    mine = SettledCounts.objects.filter(batch=batch_id, token=row.token)
+    if row.seen_at is None:
+        mine.update(seen_at=now)
+        return False
+    if row.seen_at > now - SETTLES_AFTER:
+        return False
+    counts = _counted(batch_id)  # after the token was read
+    return counts.pop("moving") == 0 and bool(mine.update(settled_at=now, **counts))
+
+
+def _counted(batch_id: int) -> dict[str, int]:
+    """As `selectors.progress_of` counts, of a batch at rest."""
+    state = "version__job__state"
+    is_cancelled = Q(cancelled_at__isnull=False) | Q(**{state: JobState.CANCELLED})
+    is_failed = ~is_cancelled & Q(**{f"{state}__in": FAILED_STATES})
+    counted: dict[str, int] = BatchItem.objects.filter(batch=batch_id).aggregate(
+        saved=Count("pk", filter=~is_cancelled & Q(**{state: JobState.SAVED})),
+        failed=Count("pk", filter=is_failed),
+        cancelled=Count("pk", filter=is_cancelled),
+        attention=Count("pk", filter=is_failed & Q(dismissed_at=None)),
+        moving=Count("pk", filter=~is_cancelled & Q(**{f"{state}__in": ACTIVE_STATES})),
+    )
+    return counted
