@@ -28,6 +28,8 @@ READERS = frozenset(
         "exports",
         "failures",
         "filenames",
+        "finishing",
+        "headway",
         "help",
         "listings",
         "notices",

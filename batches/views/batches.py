@@ -25,14 +25,13 @@ from batches import (
     listings,
     rights,
     selectors,
-    sentences,
     uploads,
     wording,
 )
 from batches.actions import Chosen
-from batches.engine import spending, work
+from batches.engine import work
 from batches.models import Alert, Batch, ProviderAccount, Verb
-from batches.views import bulk_actions, causes, problems, rows
+from batches.views import batch_head, bulk_actions, causes, problems, rows
 from batches.views.access import SignedInRequest, batch_or_404, typed
 from batches.wording import Group
 
@@ -226,7 +225,7 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         )
     is_live = progress.state not in wording.ENDED_STATES
     standstill, account_alerts = _trouble(batch) if is_live else ("", [])
-    head = _head(batch, progress, held)
+    head = batch_head.head(batch, progress, held, now=timezone.now())
     sample = listings.sample_of(batch, progress, reads_content=reads_content)
     tabs = _tabs(batch, progress, group=group, q=q)
     current = next(tab for tab in tabs if tab.is_current)
@@ -257,42 +256,11 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         "is_live": is_live,
         # A batch of 100,000 takes about 0.2 s to count, so large ones are asked less often.
         "poll_seconds": 2 if progress.counts.total <= 5000 else 5,
-        "summary_revision": listings.digest(progress, head["sentence"], head["cap_words"]),
         "sample_revision": listings.digest(
             sample and (sample.sentence, [row.revision for row in sample.rows]), batch.waits_for_release
         ),
         "notices_revision": _notices_revision(found, notices, held, standstill, account_alerts),
     }
-
-
-def _head(batch: Batch, progress: selectors.Progress, held: Sequence[ProviderAccount]) -> dict[str, Any]:
-    """What stands above the documents: how the batch is, in badges and sentences."""
-    waits_until = selectors.waits_until(batch, progress, now=timezone.now())
-    is_paused, is_cancelled = batch.paused_at is not None, batch.cancelled_at is not None
-    return {
-        "badge": wording.BATCH_BADGES[progress.state],
-        "second_badge": wording.second_badge(progress.state, is_paused=is_paused, is_cancelled=is_cancelled),
-        "starter": selectors.starters([batch]).get(batch.pk, ""),
-        "sentence": sentences.status_sentence(
-            batch, progress, held, waits_until=waits_until, cancelled_because=selectors.cancel_reason(batch)
-        ),
-        "breakdown": sentences.breakdown(progress),
-        "estimate": sentences.sending_estimate(batch, progress),
-        "attention": sentences.attention_sentence(progress),
-        "cap_words": _cap_words(batch),
-    }
-
-
-def _cap_words(batch: Batch) -> str:
-    """What the batch may have cost so far, where it has a spend cap."""
-    if batch.spend_cap is None:
-        return ""
-    price, currency = batch.account.price_per_job, batch.account.price_currency
-    cap = wording.money(batch.spend_cap, currency)
-    if price is None:
-        return f"Its spend cap is {cap}, and its account names no price."
-    spent = wording.money(spending.spent(batch.pk).amount(price), currency)
-    return f"It may have cost {spent} so far; its spend cap is {cap}."
 
 
 def _trouble(batch: Batch) -> tuple[str, list[Alert]]:
