@@ -126,6 +126,7 @@ bench-claiming: $(INSTALLED)
 # Needs uv. Run it after a change of the dependencies in pyproject.toml.
 lock:
 	uv pip compile pyproject.toml --universal --generate-hashes -q --no-header -o requirements.txt
+	uv pip compile pyproject.toml --extra oidc --universal --generate-hashes -q --no-header -o requirements-oidc.txt
 	uv pip compile pyproject.toml --group dev --universal --generate-hashes -q --no-header -o requirements-dev.txt
 	uv pip compile --group bench --universal --generate-hashes -q --no-header -o requirements-bench.txt
 

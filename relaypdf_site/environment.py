@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import secrets
 import shlex
@@ -38,6 +39,11 @@ VARIABLES = (
     "FIRST_PASSWORD",
     "LOG_LEVEL",
     "MAX_UPLOAD_BYTES",
+    "OIDC_CLIENT_ID",
+    "OIDC_CLIENT_SECRET",
+    "OIDC_ISSUER",
+    "OIDC_NAME",
+    "PASSWORD_SIGN_IN",
     "PUBLIC_URL",
     "QUEUE_BROKER",
     "RELAYPDF_API_KEY",
@@ -148,6 +154,35 @@ def http_url(name: str) -> str:
     if parts.username or parts.password:
         raise ImproperlyConfigured(f"{name} must not hold a user name or password.")
     return value
+
+
+def oidc() -> dict[str, Any] | None:
+    """The issuer that people may sign in through, as django-allauth takes it (`app`) and under its `name`; None where
+    none is set."""
+    issuer, client, secret = http_url("OIDC_ISSUER"), text("OIDC_CLIENT_ID"), text("OIDC_CLIENT_SECRET")
+    if not (issuer or client or secret):
+        return None
+    if not (issuer and client and secret):
+        raise ImproperlyConfigured("OIDC_ISSUER, OIDC_CLIENT_ID and OIDC_CLIENT_SECRET are set together.")
+    parts = urlsplit(issuer)
+    if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        raise ImproperlyConfigured(f"OIDC_ISSUER={issuer} must begin with https://: who signs in is read from there.")
+    if importlib.util.find_spec("allauth") is None:
+        raise ImproperlyConfigured(
+            "OIDC_ISSUER is set, and django-allauth is not installed: pip install -r requirements-oidc.txt"
+        )
+    name = text("OIDC_NAME", parts.hostname or "")
+    server = {"server_url": issuer}
+    app = {"provider_id": "oidc", "name": name, "client_id": client, "secret": secret, "settings": server}
+    return {"name": name, "app": app}
+
+
+def password_sign_in(*, has_other: bool) -> bool:
+    """Whether a password opens a session."""
+    on = flag("PASSWORD_SIGN_IN", default=True)
+    if not on and not has_other:
+        raise ImproperlyConfigured("PASSWORD_SIGN_IN=0 without OIDC_ISSUER leaves nobody a way to sign in.")
+    return on
 
 
 def command_line(base: Path, data_dir: Path) -> str:

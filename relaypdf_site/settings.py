@@ -165,15 +165,30 @@ FILE_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024**2
 
 # --- people, pages, security ----------------------------------------------------------------------------------------
 
-AUTHENTICATION_BACKENDS = [
-    "axes.backends.AxesStandaloneBackend",
-    "django.contrib.auth.backends.ModelBackend",
-]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+# Sign-in through an OpenID Connect issuer (docs/sign-in.md); off unless OIDC_ISSUER is set. Where it is, passwords may
+# be switched off.
+OIDC = env.oidc()
+PASSWORD_SIGN_IN = env.password_sign_in(has_other=OIDC is not None)
+RIGHTS_BACKEND = (
+    "django.contrib.auth.backends.ModelBackend" if PASSWORD_SIGN_IN else "relaypdf_site.backends.RightsOnly"
+)
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", RIGHTS_BACKEND]
+if OIDC is not None:
+    INSTALLED_APPS += ["allauth", "allauth.account", "allauth.socialaccount"]
+    INSTALLED_APPS += ["allauth.socialaccount.providers.openid_connect"]
+    MIDDLEWARE += ["allauth.account.middleware.AccountMiddleware"]
+    ACCOUNT_ADAPTER, SOCIALACCOUNT_ADAPTER = "relaypdf_site.oidc.Accounts", "relaypdf_site.oidc.People"
+    # Nobody is known by an e-mail address here: it links no two people, and is not asked to be confirmed.
+    ACCOUNT_UNIQUE_EMAIL = False
+    ACCOUNT_EMAIL_VERIFICATION = SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
+    # The page's link leads there without a page between: the answer is bound to this browser by state and PKCE.
+    SOCIALACCOUNT_LOGIN_ON_GET = True
+    SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": [OIDC["app"]]}}
 AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = 0.25  # hours
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import admin
-from django.urls import include, path
+from django.urls import URLPattern, URLResolver, include, path
 
-urlpatterns = [
+urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
     path("", include("batches.urls")),
 ]
+
+if settings.OIDC is not None:
+    from relaypdf_site import oidc
+
+    # Under the names that django-allauth reverses; of its other pages none is here.
+    urlpatterns += [
+        path("sign-in/<str:provider_id>/", oidc.start, name="openid_connect_login"),
+        path("sign-in/<str:provider_id>/back/", oidc.back, name="openid_connect_callback"),
+    ]
