@@ -71,6 +71,7 @@ ACTIONS: Mapping[str, str] = {
     "add_group": "Added group",
     "change_group": "Changed group",
     "delete_group": "Deleted group",
+    "sign_out_everywhere": "Ended every session of",
     "make_admin": "Made an administrator:",
     "make_api_token": "Made an API token:",
     "revoke_api_token": "Ended an API token:",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
+import ipaddress
 import logging
 from collections.abc import Callable
 
@@ -16,6 +18,20 @@ log = logging.getLogger(__name__)
 
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 RETRY_AFTER_SECONDS = "10"
+
+
+class ForwardedAddress:
+    """Behind a proxy every request comes from the proxy: the address of who asks is the last that its header names, the
+    one that it wrote itself. Those before it are the caller's to invent."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        named = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip()
+        with contextlib.suppress(ValueError):
+            request.META["REMOTE_ADDR"] = str(ipaddress.ip_address(named))
+        return self.get_response(request)
 
 
 class CalmAnswers:

@@ -134,6 +134,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("favicon.ico", RedirectView.as_view(url=lazy(static, str)("batches/logo.svg"))),
     path("sign-in/", sessions.SignIn.as_view(), name="login"),
     path("sign-out/", LogoutView.as_view(), name="logout"),
+    path("sign-out/everywhere/", sessions.sign_out_everywhere, name="sign_out_everywhere"),
     path("api/v1/", not_found),
     path("api/v1/", api.urls),
     re_path("^api/", not_found),

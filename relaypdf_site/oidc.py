@@ -28,6 +28,7 @@ from requests import RequestException  # noqa: TID251 - of allauth's HTTP client
 from batches import selectors
 from batches.engine import audit
 from batches.engine.audit import By
+from batches.views import sessions
 
 PROVIDER = "oidc"
 NOT_SIGNED_IN = "You were not signed in: the sign-in service did not confirm who you are. Try again."
@@ -88,6 +89,7 @@ class Accounts(DefaultAccountAdapter):  # type: ignore[misc] # as above
     def login(self, request: HttpRequest, user: Any) -> None:
         user.backend = settings.RIGHTS_BACKEND
         super().login(request, user)
+        sessions.begin(request, now=timezone.now())
         if not selectors.visible_workspaces(user).exists():
             messages.info(request, NO_WORKSPACE.format(name=user.get_username()))
 

@@ -51,6 +51,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "batches.views.sessions.SessionRules",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -199,7 +200,10 @@ LOGOUT_REDIRECT_URL = "login"
 
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_AGE = 12 * 3600
+# A session ends so long after it began, and so long after it was last used (batches/views/sessions.py).
+SESSION_COOKIE_AGE = env.whole("SESSION_HOURS", 12, least=1, most=24 * 30) * 3600
+SESSION_IDLE_SECONDS = env.whole("SESSION_IDLE_MINUTES", 120, least=5, most=24 * 60 * 30) * 60
+CSRF_FAILURE_VIEW = "batches.views.sessions.form_too_old"
 # Cookies need HTTPS as soon as anyone but this machine is served; on loopback there is no wire to listen on.
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SERVED_BEYOND_LOOPBACK and not DEBUG
 SECURE_CONTENT_TYPE_NOSNIFF = True
@@ -208,6 +212,8 @@ SECURE_HSTS_SECONDS = env.whole("SECURE_HSTS_SECONDS", 0, least=0, most=63072000
 if env.flag("BEHIND_HTTPS_PROXY", default=False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_SSL_REDIRECT = True
+    # Who asks is in a header as well: wrong passwords are counted by it, and audit entries name it.
+    MIDDLEWARE.insert(0, "batches.middleware.ForwardedAddress")
 X_FRAME_OPTIONS = "SAMEORIGIN"  # a page shows a PDF of its own site in a frame
 SILENCED_SYSTEM_CHECKS = [
     "security.W019",  # the frame above

@@ -14,6 +14,7 @@ from django.utils import timezone
 from batches import tokens
 from batches.admin.kinds import Evidence, Kept
 from batches.models import ApiToken, Membership, Role, Workspace
+from batches.views import sessions
 from batches.views.access import record
 
 #: What a role is for, beside its name where it is given; the whole table is `rights.TABLE`.
@@ -87,6 +88,14 @@ def _told(role: Role) -> str:
 class AuditedUserAdmin(Audited, UserAdmin):
     list_display = ("username", "first_name", "last_name", "roles", "is_active", "is_staff", "is_superuser")
     inlines = (RoleInline,)
+    actions = ("sign_out",)
+
+    @admin.action(description="Sign these people out on every device", permissions=["change"])
+    def sign_out(self, request: HttpRequest, found: QuerySet[User]) -> None:
+        for person in found:
+            sessions.end_sessions(person, now=timezone.now())
+            record(request, "sign_out_everywhere", f"user {person.username}", None)
+        self.message_user(request, f"{len(found)} signed out everywhere.", messages.SUCCESS)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         return super().get_queryset(request).prefetch_related("memberships__workspace")

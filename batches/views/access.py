@@ -22,6 +22,11 @@ class SignedInRequest(HttpRequest):
     user: User
 
 
+def is_signed_in(request: HttpRequest) -> bool:
+    """For what is asked before `login_required` is."""
+    return request.user.is_authenticated
+
+
 def typed(given: str | None, most: int = 1000) -> str:
     """What somebody typed, bounded and without surrounding space: control characters, which PostgreSQL or a page cannot
     take, are replaced by a mark that no stored text holds; tabs and line ends stay."""

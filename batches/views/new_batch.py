@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
@@ -15,13 +16,15 @@ from batches.engine import drafts
 from batches.forms import NewBatchForm, too_large_words
 from batches.models import ConflictPolicy
 from batches.views import bodies
-from batches.views.access import SignedInRequest
+from batches.views.access import SignedInRequest, is_signed_in
 from batches.views.drafts import look_and_check, received
 
 
 @csrf_exempt  # checked below, once the size is known: reading the token means reading the whole body
 @require_http_methods(["GET", "HEAD", "POST"])
 def batch_new(request: SignedInRequest) -> HttpResponse:
+    if request.method == "POST" and not is_signed_in(request):  # told before anything of the file is read
+        return redirect_to_login(f"{request.path}?again=1")
     return bodies.too_large(request, settings.MAX_UPLOAD_BYTES, too_large_words()) or _batch_new(request)
 
 
@@ -52,5 +55,10 @@ def _batch_new(request: SignedInRequest) -> HttpResponse:
 
 
 def _page(request: SignedInRequest, form: NewBatchForm, *, status: int) -> HttpResponse:
-    context = {"form": form, "drafts_count": uploads.living_count(request.user), "nav": "batches"}
+    context = {
+        "form": form,
+        "is_again": "again" in request.GET,
+        "drafts_count": uploads.living_count(request.user),
+        "nav": "batches",
+    }
     return render(request, "batches/batch_new.html", context, status=status)

@@ -7,15 +7,18 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.utils import timezone
 from playwright.sync_api import Browser
 
 from batches.models import Membership, ProviderAccount, Role, Workspace
+from batches.views import sessions
 from tests.factories import make_workspace
 from tests.sandbox_process import SandboxProcess, start_sandbox
 from tests.web import browser as chrome
@@ -27,6 +30,9 @@ PASSWORD = "Correct-horse-7"
 def signed_in(user: User) -> Client:
     client = Client()
     client.force_login(user)
+    session = client.session  # begun as by signing in: the first request has nothing to write down
+    sessions.begin(SimpleNamespace(session=session), now=timezone.now())  # type: ignore[arg-type]
+    session.save()
     return client
 
 
