@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.db.models import Count, QuerySet
+from django.urls import reverse
 
 from batches import cursors, failures, listings, results
 from batches.cursors import Page
@@ -124,6 +125,21 @@ def misread(given: Mapping[str, Any]) -> str:
 # --- one action -----------------------------------------------------------------------------------------------------
 
 
+def address(action: BulkAction, page: str = "detail") -> str:
+    """Of one of its pages: below its batch, or by itself where it is over several."""
+    if action.batch is None:
+        return reverse(f"batches:across_{page}", args=[action.public_id])
+    return reverse(f"batches:action_{page}", args=[action.batch.public_id, action.public_id])
+
+
+def where(action: BulkAction) -> str:
+    """`September invoices`, or `3 batches`."""
+    if action.batch is not None:
+        return action.batch.name
+    count = action.plan.get("batch_count", 0)
+    return f"{count:,} batch{'' if count == 1 else 'es'}"
+
+
 @dataclass(frozen=True)
 class Counts:
     """Items of one action by result."""
@@ -151,9 +167,10 @@ def counts(action: BulkAction) -> Counts:
 
 
 def counts_of(actions: Sequence[BulkAction]) -> dict[int, Counts]:
-    """By primary key, in one query."""
-    found: dict[int, dict[str, int]] = {action.pk: {} for action in actions}
-    rows = BulkActionItem.objects.filter(action__in=list(found)).order_by().values_list("action_id", "result")
+    """By primary key, in one query; those that are over are not counted again."""
+    found: dict[int, dict[str, int]] = {action.pk: action.results or {} for action in actions}
+    open_ones = [action.pk for action in actions if action.results is None]
+    rows = BulkActionItem.objects.filter(action__in=open_ones).order_by().values_list("action_id", "result")
     for key, result, count in rows.annotate(count=Count("pk")):
         found[key][result] = count
     return {key: Counts(**numbers) for key, numbers in found.items()}
@@ -182,6 +199,8 @@ class ItemRow:
     result: str
     words: str
     at: datetime | None
+    batch_id: str
+    batch: str
 
     @property
     def badge(self) -> Badge:
@@ -206,6 +225,8 @@ _COLUMNS = (
     "result",
     "words",
     "at",
+    "item__batch__public_id",
+    "item__batch__name",
 )
 
 
@@ -240,7 +261,7 @@ def items_at(action: BulkAction, positions: Iterable[int]) -> list[ItemRow]:
     return [ItemRow(*values) for values in items.values_list(*_COLUMNS)]
 
 
-EXPORT_COLUMNS = ("action_id", "verb", "row", "id", "version", "result", "words", "at")
+EXPORT_COLUMNS = ("action_id", "verb", "batch_id", "row", "id", "version", "result", "words", "at")
 
 
 def export_rows(action: BulkAction) -> Iterator[dict[str, Any]]:
@@ -256,6 +277,7 @@ def export_rows(action: BulkAction) -> Iterator[dict[str, Any]]:
             yield {
                 "action_id": action.public_id,
                 "verb": action.verb,
+                "batch_id": row.batch_id,
                 "row": row.row,
                 "id": row.business_id,
                 "version": row.version,
@@ -270,8 +292,22 @@ def estimate(action: BulkAction) -> str:
     text = action.plan.get("estimate")
     if text is None:
         return ""
+    return money(text, action.plan.get("currency", ""))
+
+
+def money(text: str, currency: str) -> str:
     amount = Decimal(text)
-    return f"{amount.normalize() if amount < 1 else round(amount, 2):f} {action.plan.get('currency', '')}".strip()
+    return f"{amount.normalize() if amount < 1 else round(amount, 2):f} {currency}".strip()
+
+
+def estimates(action: BulkAction) -> list[str]:
+    """Account by account, of an action over several batches whose accounts have no price in common."""
+    if action.plan.get("estimate") is not None:
+        return []
+    return [
+        f"{each['account']}: {money(each['estimate'], each['currency']) if each['estimate'] else 'no price is set'}"
+        for each in action.plan.get("by_account", ())
+    ]
 
 
 # --- the actions of a batch -----------------------------------------------------------------------------------------

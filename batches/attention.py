@@ -12,13 +12,12 @@ from django.db.models import Q, QuerySet
 
 from batches import selectors
 from batches.models import (
-    AccountHealth,
     Alert,
     AlertKind,
     Batch,
     BatchItem,
     BulkAction,
-    ProviderAccount,
+    Workspace,
 )
 
 #: Open alerts about an account that its batches' pages show too. That it is held stands there in words of its own.
@@ -72,13 +71,7 @@ def noticed(items: QuerySet[BatchItem]) -> QuerySet[BatchItem]:
     return items.filter(selectors.in_store("version__artifact__"), version__artifact__notice__gt="")
 
 
-# --- of all that the user may see ------------------------------------------------------------------------------------
-
-
-def held_accounts_of(user: selectors.Person) -> QuerySet[ProviderAccount]:
-    """Held accounts that the user's workspaces may use."""
-    usable = selectors.usable_accounts(selectors.visible_workspaces(user))
-    return usable.filter(health=AccountHealth.HELD) if selectors.visible_workspaces(user).exists() else usable.none()
+# --- of all that somebody may see ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -89,16 +82,12 @@ class Alerts:
     more_count: int
 
 
-def open_alerts(user: selectors.Person) -> Alerts:
-    """Open alerts about the user's documents and batches, the accounts that they use, and what all share: the store
-    and the mail server.
-
-    Held accounts are told apart from them.
-    """
-    mine = selectors.visible_workspaces(user)
+def open_alerts(mine: Sequence[Workspace]) -> Alerts:
+    """Open alerts about documents and batches of these workspaces, the accounts that they use, and what all share: the
+    store and the mail server. Held accounts are told apart from them."""
     about_mine = Q(batch__workspace__in=mine) | Q(job__version__document__workspace__in=mine)
     about_mine |= Q(kind__in=OF_ACCOUNTS, account__in=selectors.usable_accounts(mine).values("pk"))
-    if mine.exists():
+    if mine:
         about_mine |= Q(kind__in=OF_ALL, job=None, batch=None)
     alerts = Alert.objects.filter(about_mine, closed_at=None).exclude(kind=AlertKind.ACCOUNT_HELD)
     newest = alerts.select_related("job__version__document", "batch").order_by("-opened_at", "-id")
@@ -109,8 +98,11 @@ def open_alerts(user: selectors.Person) -> Alerts:
     return Alerts(shown, alerts.count() - len(shown) if len(shown) == ALERTS_SHOWN else 0)
 
 
-def running_actions(user: selectors.Person) -> list[BulkAction]:
-    """The newest bulk actions that workers carry out at this moment, in what the user may see."""
+def running_actions(workspaces: Sequence[Workspace]) -> list[BulkAction]:
+    """The newest bulk actions that workers carry out at this moment in these workspaces."""
     open_ones = BulkAction.objects.filter(confirmed_at__isnull=False, finished_at=None)
-    mine = open_ones.filter(batch__workspace__in=selectors.visible_workspaces(user))
-    return list(mine.select_related("batch").order_by("-confirmed_at", "-pk")[:ACTIONS_SHOWN])
+    return list(
+        open_ones.filter(workspace__in=workspaces)
+        .select_related("batch")
+        .order_by("-confirmed_at", "-pk")[:ACTIONS_SHOWN]
+    )

@@ -51,6 +51,7 @@ class LastAction:
     by: str
     at: datetime
     is_running: bool
+    is_across: bool = False  # over several batches; what is counted here are this batch's items
     done: int = 0
     waiting: int = 0
     saved: int = 0
@@ -144,10 +145,15 @@ def causes(batch: Batch, *, total: int, shows_all: bool = False, reads_content: 
     return Causes(full, len(groups) - len(shown), {cause.key: cause.title for cause in groups})
 
 
-def failed_items(batch: Batch) -> QuerySet[BatchItem]:
-    """What needs a person: failed, neither cancelled in this batch nor dismissed."""
-    items = BatchItem.objects.filter(batch=batch, cancelled_at=None, dismissed_at=None)
+def needing_a_person() -> QuerySet[BatchItem]:
+    """Items that failed, neither cancelled in their batch nor dismissed; of all batches."""
+    items = BatchItem.objects.filter(cancelled_at=None, dismissed_at=None)
     return items.filter(version__job__state__in=FAILED_STATES)
+
+
+def failed_items(batch: Batch) -> QuerySet[BatchItem]:
+    """What of a batch needs a person."""
+    return needing_a_person().filter(batch=batch)
 
 
 def title_of(batch: Batch, key: str) -> str:
@@ -208,12 +214,16 @@ def _named(batch: Batch, keys: Sequence[str], *, reads_content: bool) -> Mapping
 
 def _last_actions(batch: Batch, keys: Sequence[str]) -> Mapping[str, LastAction]:
     """By cause, in one query where nothing was done, in four else."""
-    held = BulkActionItem.objects.filter(action__batch=batch, action__confirmed_at__isnull=False, cause__in=keys)
-    last: dict[str, int] = dict(held.order_by().values_list("cause").annotate(last=Max("action")))
+    held = BulkActionItem.objects.filter(action__confirmed_at__isnull=False, cause__in=keys).order_by()
+    own = held.filter(action__batch=batch).values_list("cause").annotate(last=Max("action"))
+    across = held.filter(action__batch=None, action__workspace=batch.workspace_id, item__batch=batch)
+    last: dict[str, int] = {}
+    for key, action_id in own.union(across.values_list("cause").annotate(last=Max("action"))):
+        last[key] = max(action_id, last.get(key, 0))
     if not last:
         return {}
     actions = BulkAction.objects.in_bulk(last.values())
-    counts = _where_they_are(last)
+    counts = _where_they_are(batch, last)
     joined = _joined(batch, last)
     found = {}
     for key, action_id in last.items():
@@ -224,6 +234,7 @@ def _last_actions(batch: Batch, keys: Sequence[str]) -> Mapping[str, LastAction]
             by=action.actor_words,
             at=action.confirmed_at or action.planned_at,
             is_running=action.finished_at is None,
+            is_across=action.batch_id is None,
             joined=joined.get(key, 0),
             **counts[key],
         )
@@ -238,12 +249,12 @@ def _of_last(last: Mapping[str, int]) -> Q:
     return wanted
 
 
-def _where_they_are(last: Mapping[str, int]) -> Mapping[str, dict[str, int]]:
+def _where_they_are(batch: Batch, last: Mapping[str, int]) -> Mapping[str, dict[str, int]]:
     job = "item__version__job__"
     moved = Case(
         When(**{f"{job}state_changed_at__gte": F("at")}, then=Value(1)), default=Value(0), output_field=IntegerField()
     )
-    rows = BulkActionItem.objects.filter(_of_last(last)).annotate(moved=moved).order_by()
+    rows = BulkActionItem.objects.filter(_of_last(last), item__batch=batch).annotate(moved=moved).order_by()
     counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for key, result, state, has_moved, count in rows.values_list("cause", "result", f"{job}state", "moved").annotate(
         count=Count("pk")

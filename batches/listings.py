@@ -1,4 +1,5 @@
-"""Read-only queries behind the pages: lists of batches and their items, by keyset. What needs a person: `attention.py`.
+"""Read-only queries behind the page of a batch: its items, by keyset, and its sample. What needs a person:
+`attention.py`; the list of batches: `batchlist.py`.
 
 Each function asks a constant number of queries and reads at most one page of rows, whatever the size of a batch.
 """
@@ -16,19 +17,14 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from batches import attention, cursors, failures, selectors, sentences, wording
 from batches.cursors import Page
 from batches.models import (
-    ACTIVE_STATES,
-    FAILED_STATES,
-    AccountHealth,
     Batch,
     BatchItem,
-    HoldReason,
     JobState,
     Submission,
 )
 from batches.wording import Badge, Group
 
 ITEMS_PER_PAGE = 50
-BATCHES_PER_PAGE = 20
 
 
 # --- items of a batch -----------------------------------------------------------------------------------------------
@@ -205,76 +201,7 @@ def _item_row(values: tuple[Any, ...], reads_content: bool) -> ItemRow:
     return replace(row, pages=None, byte_count=None, notice="", notice_words="")
 
 
-# --- batches --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class BatchRow:
-    """A batch with its progress; its sample stands beside it, and is no row of its own: its documents are the same."""
-
-    batch: Batch
-    progress: selectors.Progress
-    starter: str = ""
-    sample: selectors.Progress | None = None
-
-    @property
-    def sample_words(self) -> str:
-        return sentences.sample_in_short(self.batch, self.sample) if self.sample else ""
-
-    @property
-    def badge(self) -> Badge:
-        return wording.BATCH_BADGES[self.progress.state]
-
-    @property
-    def second_badge(self) -> Badge | None:
-        is_paused, is_cancelled = self.batch.paused_at is not None, self.batch.cancelled_at is not None
-        return wording.second_badge(self.progress.state, is_paused=is_paused, is_cancelled=is_cancelled)
-
-    @property
-    def key(self) -> str:
-        return self.batch.public_id
-
-    @property
-    def revision(self) -> str:
-        counts = self.progress.counts
-        facts = (self.progress.state, self.second_badge, counts.as_dict(), self.progress.attention_count)
-        return digest(*facts, self.sample_words)
-
-
-#: Views of the batch list by their word in the address.
-BATCH_VIEWS = {"": "All", "unfinished": "Unfinished", "attention": "Needs a person"}
-
-
-def batches_page(
-    user: selectors.Person,
-    *,
-    view: str = "",
-    q: str = "",
-    after: str = "",
-    before: str = "",
-    limit: int = BATCHES_PER_PAGE,
-) -> Page[BatchRow]:
-    """The user's batches, newest first. Cursors that make no sense are ignored."""
-    mine = selectors.visible_batches(user).filter(sample_of=None)
-    batches = _viewed(mine.select_related("created_by"), view)
-    if q:
-        matching = Q(name__icontains=q) | Q(manifest_name__icontains=q) | Q(public_id=q) | Q(sample__public_id=q)
-        batches = batches.none() if "\0" in q else batches.filter(matching)
-    page = cursors.page(batches, "created_at", after=after, before=before, limit=limit)
-    return Page(_batch_rows(page.rows), page.before, page.after)
-
-
-def batch_rows(user: selectors.Person, public_ids: Iterable[str]) -> list[BatchRow]:
-    """These batches as they are now, as far as the user may see them."""
-    found = list(selectors.visible_batches(user).select_related("created_by").filter(public_id__in=list(public_ids)))
-    return _batch_rows(found)
-
-
-def _batch_rows(found: Sequence[Batch]) -> list[BatchRow]:
-    samples = {sample.sample_of_id: sample for sample in Batch.objects.filter(sample_of__in=found)} if found else {}
-    progress, starters = selectors.progress_of([*found, *samples.values()]), selectors.starters(found)
-    shown = {main: progress[sample.pk] for main, sample in samples.items()}
-    return [BatchRow(batch, progress[batch.pk], starters.get(batch.pk, ""), shown.get(batch.pk)) for batch in found]
+# --- the sample of a batch -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -299,19 +226,6 @@ def sample_of(batch: Batch, progress: selectors.Progress, *, reads_content: bool
     its_own = selectors.progress(sample)
     sentence = sentences.sample_sentence(batch, progress, its_own)
     return SampleView(sample, its_own, items_page(sample, reads_content=reads_content).rows, sentence)
-
-
-def _viewed(batches: QuerySet[Batch], view: str) -> QuerySet[Batch]:
-    live = BatchItem.objects.filter(batch=OuterRef("pk"), cancelled_at=None)
-    if view == "unfinished":
-        return batches.filter(Exists(live.filter(version__job__state__in=ACTIVE_STATES)))
-    if view == "attention":
-        failed = Q(version__job__state__in=FAILED_STATES, dismissed_at=None)
-        held = Q(version__job__state=JobState.PENDING, version__job__account__health=AccountHealth.HELD)
-        # An account that could not be reached goes on by itself.
-        resumed_by_a_person = held & ~Q(version__job__account__hold_reason=HoldReason.UNREACHABLE)
-        return batches.filter(Exists(live.filter(failed | resumed_by_a_person)) | Q(waits_for_release=True))
-    return batches
 
 
 def digest(*facts: object) -> str:

@@ -65,7 +65,10 @@ def holders(right: str) -> Sees:
 
 
 ENTRIES: tuple[Entry, ...] = (
+    Entry("home", "Home", "batches:home", "h", everybody, is_in_bar=True),
     Entry("batches", "Batches", "batches:batch_list", "b", everybody, is_in_bar=True),
+    Entry("failed", "Needs a person", "batches:failed_list", "f", everybody, is_in_bar=True),
+    Entry("actions", "Bulk actions", "batches:across_list", "a", everybody),
     Entry("templates", "Templates", "batches:template_list", "t", everybody, is_in_bar=True),
     Entry("exports", "Exports", "batches:export_list", "x", holders(rights.EXPORT)),
     Entry("notices", "Notices", "batches:notice_list", "o", everybody),

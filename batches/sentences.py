@@ -132,10 +132,14 @@ def breakdown(progress: Progress) -> str:
 
 def sending_estimate(batch: Batch, progress: Progress) -> str:
     """How long sending the rest takes at the account's pace, or nothing where it is nearly done."""
+    takes = sending_duration(batch, progress)
+    return f"Sending the rest takes {takes} at this account's pace." if takes else ""
+
+
+def sending_duration(batch: Batch, progress: Progress) -> str:
+    """`about 24 min`, or nothing where all is sent, or nearly."""
     seconds = pace_seconds(batch.account, progress.waiting_count)
-    if progress.state != BatchState.RUNNING or seconds < 15:
-        return ""
-    return f"Sending the rest takes {wording.duration(seconds)} at this account's pace."
+    return wording.duration(seconds) if progress.state == BatchState.RUNNING and seconds >= 15 else ""
 
 
 def text_alternative(progress: Progress) -> str:

@@ -14,7 +14,7 @@ from decimal import Decimal
 from django.conf import settings
 from django.db import models
 
-from batches.models import ExportState, FailureClass, HoldReason, JobState, Verb
+from batches.models import AccountHealth, ExportState, FailureClass, HoldReason, JobState, Verb
 
 
 class Group(models.TextChoices):
@@ -83,6 +83,11 @@ BATCH_BADGES: Mapping[str, Badge] = {
     BatchState.PARTIALLY_COMPLETE: Badge("Partly complete", "failed", "It ended; some documents are not saved."),
     BatchState.FAILED: Badge("Failed", "failed", "It ended and no document was saved."),
     BatchState.CANCELLED: Badge("Cancelled", "stopped", "It was stopped."),
+}
+
+ACCOUNT_BADGES: Mapping[str, Badge] = {
+    AccountHealth.OPEN: Badge("Open", "saved", "Documents are sent at its pace."),
+    AccountHealth.HELD: Badge("Held", "held", "Nothing new is sent until it goes on."),
 }
 
 FINAL_BADGE = Badge("Final", "stopped", "It was handed out: a new version needs a right of its own.")
@@ -206,6 +211,28 @@ _VERB_THESE: Mapping[Verb, str] = {
 def suggested_verb(failure_class: str, code: str) -> Verb | None:
     """What to try first; None where other content is needed, or a file has to be put back."""
     return None if code == OBJECT_LOST else _SUGGESTED.get(failure_class)
+
+
+def classes_helped_by(verb: Verb) -> list[str]:
+    """The failure classes out of which this verb is suggested."""
+    return [failure_class for failure_class, suggested in _SUGGESTED.items() if suggested is verb]
+
+
+def helping_verbs() -> list[Verb]:
+    """The verbs that are suggested for something, in their own order."""
+    return [verb for verb in Verb if verb in _SUGGESTED.values()]
+
+
+def age(seconds: float) -> str:
+    """How old something is: `12 s`, `3 min`, `2 h 10 min`, `5 days`; what lies ahead is `0 s` old."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min"
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= 60 else "")
+    return f"{whole // 86400} days"
 
 
 def verb_these(verb: Verb, count: int) -> str:

@@ -195,7 +195,7 @@ AXES_COOLOFF_TIME = 0.25  # hours
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 LOGIN_URL = "login"
-LOGIN_REDIRECT_URL = "batches:batch_list"
+LOGIN_REDIRECT_URL = "batches:home"
 LOGOUT_REDIRECT_URL = "login"
 
 SESSION_COOKIE_HTTPONLY = True

@@ -244,13 +244,13 @@ def make_draft(*, batch: Batch | None = None, **fields: Any) -> Draft:
     return Draft.objects.create(**defaults | fields)
 
 
-def make_bulk_action(*, batch: Batch | None = None, **fields: Any) -> BulkAction:
-    """A planned action over no items."""
-    batch = batch or make_batch()
+def make_bulk_action(*, batch: Batch | None = None, across: Workspace | None = None, **fields: Any) -> BulkAction:
+    """A planned action over no items: of a batch, or over several of a workspace."""
+    batch = None if across else batch or make_batch()
     number = next(_numbers)
     defaults = {
         "public_id": f"act_{number}",
-        "workspace": batch.workspace,
+        "workspace": across or (batch and batch.workspace),
         "batch": batch,
         "verb": "retry",
         "actor_words": "okoye",
@@ -264,7 +264,7 @@ def make_bulk_action_item(*, action: BulkAction, job: Job, **fields: Any) -> Bul
     """The action's next item: the one of its batch that names the job's version."""
     defaults = {
         "position": action.items.count(),
-        "item": job.version.items.get(batch=action.batch),
+        "item": job.version.items.get(batch=action.batch) if action.batch else job.version.items.get(),
         "version": job.version,
         "job_state": job.state,
     }

@@ -23,7 +23,17 @@ from batches.engine import audit, bulk, keys, standings, verbs
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.engine.verbs import Answer, Asked, Planned, Standing
-from batches.models import Batch, BatchItem, BulkAction, BulkActionItem, ItemResult, JobState, Verb
+from batches.models import (
+    Batch,
+    BatchItem,
+    BulkAction,
+    BulkActionItem,
+    ItemResult,
+    JobState,
+    ProviderAccount,
+    Verb,
+    Workspace,
+)
 
 #: What somebody looked at yesterday is no longer what would be done.
 CONFIRMED_WITHIN = timedelta(days=1)
@@ -31,6 +41,8 @@ CONFIRMED_WITHIN = timedelta(days=1)
 TYPED_ABOVE = 100
 #: Where more match, an offer says how many there are at most, by what needs no look at each one's submissions.
 OFFERED_EXACTLY = 1000
+#: Batches that the plan of an action over several names.
+BATCHES_NAMED = 20
 
 NOT_CHOSEN = "Choose a state, a cause or a search, or say that all documents are meant."
 NOTHING_MATCHES = "No document matches, so there is nothing to do."
@@ -133,7 +145,7 @@ def _possible(matching: QuerySet[BatchItem], *, now: datetime) -> Iterator[tuple
 
 
 def plan(
-    batch: Batch,
+    where: Batch | Workspace,
     verb: Verb,
     matching: QuerySet[BatchItem],
     *,
@@ -145,27 +157,29 @@ def plan(
 ) -> BulkAction:
     """Freeze what matches now, and say of each item what would become of it. The same key returns the same action.
 
-    `chosen_by` is what the person chose, in words of the batch page's address; raises `Refused` where it is empty, or
+    `where`: items of one batch, or of several of one workspace. `chosen_by` is what the person chose, in words of the
+    address of the page where that was; raises `Refused` where it is empty, or
     where nothing matches. Asks one query for each thousand items, and writes in one transaction.
     """
     creation_key = hashlib.sha256(creation_key.encode()).hexdigest()
-    known = BulkAction.objects.filter(workspace=batch.workspace_id, creation_key=creation_key).first()
+    batch, workspace_id = (where, where.workspace_id) if isinstance(where, Batch) else (None, where.pk)
+    known = BulkAction.objects.filter(workspace=workspace_id, creation_key=creation_key).first()
     if known:
         return known
     if not chosen_by:
         raise Refused(NOT_CHOSEN)
     asked = asked or Asked()
-    rows = _planned_rows(verb, matching.filter(batch=batch), now=now, asked=asked)
+    rows = _planned_rows(verb, _within(matching, workspace_id, batch), now=now, asked=asked)
     if not rows:
         raise Refused(NOTHING_MATCHES)
     action = BulkAction(
         public_id=keys.public_id("act"),
-        workspace_id=batch.workspace_id,
+        workspace_id=workspace_id,
         batch=batch,
         verb=verb,
         filter=dict(chosen_by),
         options=_options(asked),
-        plan=summary(rows, batch),
+        plan=summary(rows, batch) if batch else summary_across(rows),
         actor=by.actor,
         actor_words=by.words[:150],
         from_where=by.from_where[:100],
@@ -175,7 +189,11 @@ def plan(
     try:
         return _stored(action, rows)
     except IntegrityError:
-        return BulkAction.objects.get(workspace=batch.workspace_id, creation_key=creation_key)
+        return BulkAction.objects.get(workspace=workspace_id, creation_key=creation_key)
+
+
+def _within(matching: QuerySet[BatchItem], workspace_id: int, batch: Batch | None) -> QuerySet[BatchItem]:
+    return matching.filter(batch=batch) if batch else matching.filter(batch__workspace=workspace_id)
 
 
 @dataclass(frozen=True)
@@ -187,34 +205,76 @@ class Judged:
     cause: str
     state: JobState
     answer: Answer
+    batch_id: int = 0
 
 
 def _planned_rows(verb: Verb, matching: QuerySet[BatchItem], *, now: datetime, asked: Asked) -> list[Judged]:
-    columns = matching.order_by("position").values_list("pk", "version_id", "version__job__failure_cause")
+    columns = matching.order_by("batch_id", "position").values_list(
+        "pk", "version_id", "version__job__failure_cause", "batch_id"
+    )
     rows = []
     for chunk in bulk.chunks(list(columns), bulk.VALUES_PER_LIST):
-        found = standings.of_items(BatchItem.objects.filter(pk__in=[pk for pk, _, _ in chunk]))
-        rows += [
-            Judged(pk, version, cause or "", found[pk].state, verbs.answer(verb, found[pk], now=now, asked=asked))
-            for pk, version, cause in chunk
-        ]
+        found = standings.of_items(BatchItem.objects.filter(pk__in=[pk for pk, *_ in chunk]))
+        for pk, version, cause, batch_id in chunk:
+            answer = verbs.answer(verb, found[pk], now=now, asked=asked)
+            rows.append(Judged(pk, version, cause or "", found[pk].state, answer, batch_id))
     return rows
 
 
 def summary(rows: Sequence[Judged], batch: Batch) -> dict[str, Any]:
     """What the person is shown before: counts by reason, renders, cost. Reasons come the most frequent first."""
+    plan = _totals(rows)
+    estimate = _estimate(batch.account, plan["renders_most"])
+    return plan | {"estimate": estimate, "currency": batch.account.price_currency}
+
+
+def summary_across(rows: Sequence[Judged]) -> dict[str, Any]:
+    """As `summary`, of items of several batches: besides, what falls to each batch, the largest first, and to each
+    account. One estimate for all only where every account has a price, in the same currency."""
+    batches = Batch.objects.select_related("account").in_bulk({row.batch_id for row in rows})
+    of_batch = Counter(row.batch_id for row in rows)
+    accounts: dict[int, tuple[ProviderAccount, int]] = {}
+    for row in rows:
+        account = batches[row.batch_id].account
+        accounts[account.pk] = (account, accounts.get(account.pk, (account, 0))[1] + row.answer.renders_most)
+    billed = [(account, renders) for account, renders in accounts.values() if renders]
+    by_account = [
+        {
+            "account": account.name,
+            "renders_most": renders,
+            "estimate": _estimate(account, renders),
+            "currency": account.price_currency,
+        }
+        for account, renders in billed
+    ]
+    amounts = [Decimal(each["estimate"]) for each in by_account if each["estimate"] is not None]
+    currencies = {account.price_currency for account, _renders in billed}
+    is_summed = len(amounts) == len(by_account) and len(currencies) <= 1
+    return _totals(rows) | {
+        "estimate": str(sum(amounts, Decimal(0))) if is_summed else None,
+        "currency": currencies.pop() if len(currencies) == 1 else "",
+        "by_account": by_account,
+        "batch_count": len(of_batch),
+        "by_batch": [
+            {"id": batches[key].public_id, "name": batches[key].name, "count": count}
+            for key, count in of_batch.most_common(BATCHES_NAMED)
+        ],
+    }
+
+
+def _totals(rows: Sequence[Judged]) -> dict[str, Any]:
     eligible = [row for row in rows if row.answer.allowed]
-    renders_most = sum(row.answer.renders_most for row in eligible)
-    price: Decimal | None = batch.account.price_per_job
     return {
         "total": len(rows),
         "eligible": len(eligible),
         "skipped": _by_words(row.answer.words for row in rows if not row.answer.allowed),
         "to_confirm": _by_words(row.answer.to_confirm for row in eligible if row.answer.to_confirm),
-        "renders_most": renders_most,
-        "estimate": None if price is None else str(price * renders_most),
-        "currency": batch.account.price_currency,
+        "renders_most": sum(row.answer.renders_most for row in eligible),
     }
+
+
+def _estimate(account: ProviderAccount, renders: int) -> str | None:
+    return None if account.price_per_job is None else str(account.price_per_job * renders)
 
 
 def _by_words(words: Iterator[str]) -> list[dict[str, Any]]:
@@ -288,7 +348,8 @@ def drift(
     joined = 0
     if matching is not None:
         planned = BulkActionItem.objects.filter(action=action).values("item")
-        joined = matching.filter(batch=action.batch_id).exclude(pk__in=planned).order_by().count()
+        wider = _within(matching, action.workspace_id, action.batch)
+        joined = wider.exclude(pk__in=planned).order_by().count()
     return Drift(eligible, renders_most, dict(fell_out.most_common()), joined)
 
 
@@ -376,8 +437,9 @@ def end(action: BulkAction, words: str, *, by: By, now: datetime) -> None:
     rest.update(result=ItemResult.ABORTED, at=now, words=words)
     action.aborted_at, action.aborted_by, action.finished_at = now, by.words[:150], now
     action.lease_owner = action.lease_until = None
-    action.save(update_fields=["aborted_at", "aborted_by", "finished_at", "lease_owner", "lease_until"])
-    record(action, "abort_bulk_action", by, now=now, reason=words, facts=counts(action.pk))
+    action.results = counts(action.pk)
+    action.save(update_fields=["aborted_at", "aborted_by", "finished_at", "results", "lease_owner", "lease_until"])
+    record(action, "abort_bulk_action", by, now=now, reason=words, facts=action.results)
 
 
 def _locked(action_id: int) -> BulkAction:
@@ -390,6 +452,10 @@ def counts(action_id: int) -> dict[str, int]:
     return dict.fromkeys(ItemResult.values, 0) | dict(rows)
 
 
+def _where(action: BulkAction) -> dict[str, Any]:
+    return {"batch": action.batch.public_id} if action.batch else {"batches": action.plan.get("batch_count", 0)}
+
+
 def record(
     action: BulkAction, what: str, by: By, *, now: datetime, reason: str = "", facts: Mapping[str, Any] | None = None
 ) -> None:
@@ -400,5 +466,5 @@ def record(
         by=by,
         reason=reason,
         now=now,
-        facts={"verb": action.verb, "batch": action.batch.public_id, **(facts or {})},
+        facts={"verb": action.verb, **_where(action), **(facts or {})},
     )

@@ -266,6 +266,7 @@ def _write(rows: Sequence[BulkActionItem], results: dict[int, Result], *, now: d
 
 
 def _finish(action: BulkAction, *, now: datetime) -> None:
-    BulkAction.objects.filter(pk=action.pk).update(finished_at=now, lease_owner=None, lease_until=None)
     facts = bulk_actions.counts(action.pk)
+    over = BulkAction.objects.filter(pk=action.pk)
+    over.update(finished_at=now, results=facts, lease_owner=None, lease_until=None)
     bulk_actions.record(action, "finish_bulk_action", audit.ENGINE, reason=action.reason, now=now, facts=facts)

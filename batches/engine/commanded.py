@@ -61,4 +61,6 @@ def keep(
         finished_at=now,
     )
     bulk_actions.insert_items(action, found, [(row.result.result, row.result.words, now) for row in rows])
+    action.results = bulk_actions.counts(action.pk)
+    action.save(update_fields=["results"])
     return action

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import reduce
 
 from django.core.exceptions import ValidationError
 from django.db.models import Count, Max, Q, Sum
@@ -141,6 +142,24 @@ def spent(batch_id: int, *, unanswered_since: datetime | None = None) -> Spent:
     if unanswered_since is not None:
         which = ~Q(MAYBE_THERE, outcome=SubmissionOutcome.OPEN, last_sent_at__gt=unanswered_since)
     return _sum(_family(batch_id), which=which)[0]
+
+
+def spent_by_batch(families: Mapping[int, Collection[int]]) -> dict[int, Spent]:
+    """As `spent`, of many batches at once; each with its own key and that of its sample, if it has one."""
+    keys = {key for family in families.values() for key in family}
+    rows = (
+        Submission.objects.filter(~UNBILLED, batch__in=keys)
+        .order_by()
+        .values_list("batch")
+        .annotate(count=Count("pk"), known=Sum("billed_amount"), known_count=Count("billed_amount"))
+    )
+    found = {key: Spent(count, known or Decimal(0), known_count) for key, count, known, known_count in rows}
+    together: dict[int, Spent] = {}
+    for batch_id, family in families.items():
+        of_it = [found[key] for key in family if key in found]
+        if of_it:
+            together[batch_id] = reduce(Spent.plus, of_it)
+    return together
 
 
 def why_not_start(account: ProviderAccount, cap: Decimal | None, renders: int) -> str:

@@ -64,6 +64,7 @@ from batches.models.objects import FindingKind, StoreFinding, StoreSweep, SweepK
 from batches.models.pumps import PumpSlot
 from batches.models.repairs import BulkAction, BulkActionItem, ItemResult, Verb
 from batches.models.settled import SettledCounts
+from batches.models.savedviews import SavedView, ViewPage
 from batches.models.templates import Template, TemplateVersion
 from batches.models.workspaces import Membership, Role, Workspace
 
@@ -126,6 +127,7 @@ __all__ = [
     "PumpSlot",
     "Role",
     "SettledCounts",
+    "SavedView",
     "SourceKind",
     "StoreFinding",
     "StoreSweep",
@@ -137,6 +139,7 @@ __all__ = [
     "TemplateVersion",
     "UnreadableSecret",
     "Verb",
+    "ViewPage",
     "WebhookEvent",
     "WebhookOutcome",
     "Workspace",

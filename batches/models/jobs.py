@@ -136,6 +136,12 @@ class Job(models.Model):
             models.Index(
                 fields=["version"], condition=models.Q(state__in=list(FAILED_STATES)), name="job_failed_by_version"
             ),
+            # Few of a million, for the lists of what needs a person.
+            models.Index(
+                fields=["-state_changed_at", "-id"],
+                condition=models.Q(state__in=list(FAILED_STATES)),
+                name="job_failed_latest",
+            ),
         ]
 
     def __str__(self) -> str:

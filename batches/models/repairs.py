@@ -31,13 +31,21 @@ class Verb(models.TextChoices):
 class BulkAction(models.Model):
     """One verb over the items that a filter matched when it was planned: those and no others, whatever matches later.
 
-    Planned with `planned_at`, confirmed by a person with `confirmed_at`; then the workers carry it out in slices until
-    `finished_at`. `plan` is what the person was shown: items by reason, most renders, cost.
+    Without `batch` it is over items of several batches of its workspace: rights are a workspace's, so none reaches
+    across two. Planned with `planned_at`, confirmed by a person with `confirmed_at`; then the workers carry it out in
+    slices until `finished_at`. `plan` is what the person was shown: items by reason, most renders, cost.
     """
 
     public_id = models.CharField(max_length=40)
     workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="bulk_actions")
-    batch = models.ForeignKey(Batch, on_delete=models.PROTECT, related_name="bulk_actions")
+    batch = models.ForeignKey(
+        Batch,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="bulk_actions",
+        help_text="Empty: it is over several batches of the workspace.",
+    )
     verb = models.CharField(max_length=20, choices=Verb.choices)
     filter = models.JSONField(default=dict, help_text="What the items were chosen by, as in the address of the page.")
     options = models.JSONField(default=dict, blank=True, help_text="What the verb was told besides.")
@@ -54,6 +62,9 @@ class BulkAction(models.Model):
     aborted_at = models.DateTimeField(null=True, blank=True)
     aborted_by = models.CharField(max_length=150, blank=True, default="")
     finished_at = models.DateTimeField(null=True, blank=True)
+    results = models.JSONField(
+        null=True, blank=True, help_text="Items by result, once it is finished: nobody counts 100,000 rows again."
+    )
     lease_owner = models.CharField(max_length=80, null=True, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
 
@@ -74,6 +85,7 @@ class BulkAction(models.Model):
         ]
         indexes = [
             models.Index(fields=["workspace", "-planned_at", "-id"], name="bulk_action_list"),
+            models.Index(fields=["-planned_at", "-id"], name="bulk_action_latest"),
             models.Index(fields=["batch", "verb", "-id"], name="bulk_action_of_batch"),
             models.Index(
                 fields=["confirmed_at"],

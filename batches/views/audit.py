@@ -117,4 +117,6 @@ def _url(row: EntryRow) -> str:
         return ""
     if row.kind == "bulk action" and row.facts.get("batch"):
         return reverse("batches:action_detail", args=[row.facts["batch"], row.key])
+    if row.kind == "bulk action" and row.key:
+        return reverse("batches:across_detail", args=[row.key])
     return reverse(_LINKED[row.kind], args=[row.key]) if row.kind in _LINKED and row.key else ""

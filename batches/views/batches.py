@@ -1,4 +1,4 @@
-"""The batch list and the batch page, each with the fragment that keeps it live without moving its rows."""
+"""The batch page, with the fragment that keeps it live without moving its rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -16,18 +15,7 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_safe
 
-from batches import (
-    attention,
-    audits,
-    cursors,
-    exports,
-    failures,
-    listings,
-    rights,
-    selectors,
-    uploads,
-    wording,
-)
+from batches import attention, audits, cursors, exports, failures, listings, rights, selectors, wording
 from batches.actions import Chosen
 from batches.engine import work
 from batches.models import Alert, Batch, ProviderAccount, Verb
@@ -37,7 +25,6 @@ from batches.wording import Group
 
 Q_MOST = 200
 NOTHING_NEW = 204  # htmx swaps nothing
-LIST_POLL_SECONDS = 3
 
 
 @dataclass(frozen=True)
@@ -53,13 +40,6 @@ class Tab:
     meaning: str = ""
 
 
-def _all_alerts(user: User) -> str:
-    """Where every open alert stands, for whoever may see it; for the others, the batches that need a person."""
-    if user.is_staff and user.has_perm("batches.view_alert"):
-        return f"{reverse('admin:batches_alert_changelist')}?closed_at__isempty=1"
-    return _with(reverse("batches:batch_list"), view="attention")
-
-
 def _search(request: HttpRequest) -> str:
     return typed(request.GET.get("q"), Q_MOST)
 
@@ -68,64 +48,6 @@ def _with(path: str, **parameters: str) -> str:
     """`path` with those parameters that say something."""
     query = urlencode({name: value for name, value in parameters.items() if value})
     return f"{path}?{query}" if query else path
-
-
-# --- batch list -----------------------------------------------------------------------------------------------------
-
-
-@login_required
-@require_safe
-def batch_list(request: SignedInRequest) -> HttpResponse:
-    path, q = reverse("batches:batch_list"), _search(request)
-    view = request.GET.get("view", "") if request.GET.get("view") in listings.BATCH_VIEWS else ""
-    page = listings.batches_page(
-        request.user, view=view, q=q, after=request.GET.get("after", ""), before=request.GET.get("before", "")
-    )
-    context = {
-        "page": page,
-        "q": q,
-        "view": view,
-        "tabs": [
-            Tab(key, words, _with(path, view=key, q=q), key == view) for key, words in listings.BATCH_VIEWS.items()
-        ],
-        "newer": _with(path, view=view, q=q, before=page.before) if page.before else "",
-        "older": _with(path, view=view, q=q, after=page.after) if page.after else "",
-        "is_filtered": bool(q or view),
-        "held_accounts": attention.held_accounts_of(request.user),
-        "standstill": work.standstill(now=timezone.now()),
-        "alerts": attention.open_alerts(request.user),
-        "running_actions": attention.running_actions(request.user),
-        "all_alerts_url": _all_alerts(request.user),
-        "may_start": selectors.writable_workspaces(request.user).exists(),
-        "drafts_count": uploads.living_count(request.user),
-        "shows_workspace": selectors.visible_workspaces(request.user).count() > 1,
-        "is_live": any(row.progress.state not in wording.ENDED_STATES for row in page.rows),
-        "live_url": reverse("batches:batch_list_live"),
-        "poll_seconds": LIST_POLL_SECONDS,
-        "nav": "batches",
-    }
-    return render(request, "batches/batch_list.html", context)
-
-
-@login_required
-@require_safe
-def batch_list_live(request: SignedInRequest) -> HttpResponse:
-    """The rows that changed since the page drew them, in place; the page says which it shows."""
-    drawn = rows.shown(request.GET.get("rows", ""))
-    now = listings.batch_rows(request.user, drawn)
-    changed = rows.changed(now, drawn)
-    is_live = any(row.progress.state not in wording.ENDED_STATES for row in now)
-    if is_live and not changed:
-        return HttpResponse(status=NOTHING_NEW)
-    context = {
-        "rows": changed,
-        "is_live": is_live,
-        "shows_workspace": selectors.visible_workspaces(request.user).count() > 1,
-    }
-    return render(request, "batches/batch_list_live.html", context)
-
-
-# --- batch page -----------------------------------------------------------------------------------------------------
 
 
 @login_required

@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
 from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -21,12 +23,13 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_POST, require_safe
 
-from batches import actions, cursors, failures, filenames, results, rights
+from batches import actions, cursors, failedlist, failures, filenames, results, rights, selectors
 from batches.actions import Chosen
 from batches.engine import applying, bulk_actions, verbs
 from batches.engine.bulk_actions import Refused
 from batches.engine.verbs import Asked
-from batches.models import Batch, BulkAction, ItemResult, Verb, Workspace
+from batches.failedlist import Wanted
+from batches.models import Batch, BatchItem, BulkAction, ItemResult, Verb, Workspace
 from batches.views import rows
 from batches.views.access import SignedInRequest, batch_or_404, by, record, refuse_without, typed
 from batches.wording import Badge
@@ -137,12 +140,43 @@ def _asked(held: Collection[str]) -> Asked:
 
 
 def _action_or_404(request: SignedInRequest, public_id: str, action_id: str) -> BulkAction:
-    batch = batch_or_404(request.user, public_id)
-    action = BulkAction.objects.select_related("actor").filter(batch=batch, public_id=action_id).first()
+    """The action of a batch; without one, an action over several batches of a workspace that the person may see."""
+    found = BulkAction.objects.select_related("actor", "workspace").filter(public_id=action_id)
+    batch = batch_or_404(request.user, public_id) if public_id else None
+    if batch is None:
+        found = found.filter(workspace__in=selectors.visible_workspaces(request.user))
+    action = found.filter(batch=batch).first()
     if action is None:
         raise Http404("No such bulk action.")
     action.batch = batch
     return action
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The page on which an action's items were chosen: where it leads back to, and where it is planned again."""
+
+    chosen: Chosen | Wanted
+    words: str
+    url: str
+    plan_url: str
+
+
+def _origin(action: BulkAction) -> Origin:
+    if action.batch is not None:
+        chosen = Chosen.of_action(action)
+        plan_url = reverse("batches:action_plan", args=[action.batch.public_id])
+        return Origin(chosen, action.batch.name, _batch_url(action.batch, chosen), plan_url)
+    wanted, path = Wanted.of_action(action), reverse("batches:failed_list")
+    url = f"{path}?{wanted.query}" if wanted.query else path
+    return Origin(wanted, "Needs a person", url, reverse("batches:failed_plan"))
+
+
+def _matching_now(action: BulkAction, *, now: datetime) -> QuerySet[BatchItem]:
+    if action.batch is not None:
+        return Chosen.of_action(action).matching(action.batch)
+    own = Workspace.objects.filter(pk=action.workspace_id)
+    return failedlist.matching(own, Wanted.of_action(action), now=now)
 
 
 # --- planning -------------------------------------------------------------------------------------------------------
@@ -198,7 +232,7 @@ def _batch_url(batch: Batch, chosen: Chosen) -> str:
 
 @login_required
 @require_safe
-def action_detail(request: SignedInRequest, public_id: str, action_id: str) -> HttpResponse:
+def action_detail(request: SignedInRequest, action_id: str, public_id: str = "") -> HttpResponse:
     """The plan to look at and confirm; from then on progress and the result of each document."""
     action = _action_or_404(request, public_id, action_id)
     return _page(request, action)
@@ -227,38 +261,37 @@ def _context(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
     counts = actions.counts(action)
     verb, held = Verb(action.verb), rights.rights(request.user, action.workspace)
     is_running = action.confirmed_at is not None and action.finished_at is None
-    chosen = Chosen.of_action(action)
-    path = reverse("batches:action_live", args=[action.batch.public_id, action.public_id])
+    origin = _origin(action)
     return {
         "action": action,
         "batch": action.batch,
+        "origin": origin,
+        "urls": {page: actions.address(action, page) for page in ("confirm", "abort", "items")},
+        "where": actions.where(action),
         "verb": verb,
         "badge": actions.badge(action),
         "counts": counts,
         "segments": _segments(counts),
         "results": [(ItemResult(key), badge, counts.of(key)) for key, badge in actions.RESULT_BADGES.items()],
-        "chosen": chosen,
-        "batch_url": _batch_url(action.batch, chosen),
+        "chosen": origin.chosen,
         "price": verbs.price_of_many(verb, action.plan.get("renders_most", 0)),
         "may_act": verb in held,
         "may_export": rights.EXPORT in held,
         "not_allowed": _not_allowed(verb),
         "key": get_random_string(32),
         "is_live": is_running,
-        "live_url": path,
+        "live_url": actions.address(action, "live"),
         "poll_seconds": POLL_SECONDS,
         "summary_revision": hashlib.sha256(f"{counts} {action.finished_at}".encode()).hexdigest()[:12],
-        "nav": "batches",
+        "nav": "batches" if action.batch else "actions",
     }
 
 
 def _planned(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
     """What a person looks at before it is confirmed."""
     now = timezone.now()
-    chosen = Chosen.of_action(action)
-    found = bulk_actions.drift(
-        action, chosen.matching(action.batch), now=now, asked=_asked(rights.rights(request.user, action.workspace))
-    )
+    held = rights.rights(request.user, action.workspace)
+    found = bulk_actions.drift(action, _matching_now(action, now=now), now=now, asked=_asked(held))
     verb = Verb(action.verb)
     noun = f"{found.eligible:,} document{'' if found.eligible == 1 else 's'}"
     return {
@@ -270,6 +303,7 @@ def _planned(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
         "needs_reason": verb in verbs.NEEDS_REASON,
         "number_to_type": found.renders_most if found.renders_most > bulk_actions.TYPED_ABOVE else None,
         "estimate": actions.estimate(action),
+        "estimates": actions.estimates(action),
     }
 
 
@@ -313,7 +347,7 @@ def _tabs(action: BulkAction, result: str) -> list[Tab]:
 
 @login_required
 @require_safe
-def action_live(request: SignedInRequest, public_id: str, action_id: str) -> HttpResponse:
+def action_live(request: SignedInRequest, action_id: str, public_id: str = "") -> HttpResponse:
     """What changed on the action's page: its progress, and the rows that the page shows, each in its place."""
     action = _action_or_404(request, public_id, action_id)
     context = _context(request, action)
@@ -326,7 +360,7 @@ def action_live(request: SignedInRequest, public_id: str, action_id: str) -> Htt
 
 @login_required
 @require_POST
-def action_confirm(request: SignedInRequest, public_id: str, action_id: str) -> HttpResponse:
+def action_confirm(request: SignedInRequest, action_id: str, public_id: str = "") -> HttpResponse:
     action = _action_or_404(request, public_id, action_id)
     held = _refuse_unless_allowed(request, Verb(action.verb), action.workspace)
     try:
@@ -340,12 +374,12 @@ def action_confirm(request: SignedInRequest, public_id: str, action_id: str) -> 
         )
     except Refused as refused:
         return _page(request, action, error=refused.words, status=422)
-    return redirect("batches:action_detail", action.batch.public_id, action.public_id)
+    return redirect(actions.address(action))
 
 
 @login_required
 @require_POST
-def action_abort(request: SignedInRequest, public_id: str, action_id: str) -> HttpResponse:
+def action_abort(request: SignedInRequest, action_id: str, public_id: str = "") -> HttpResponse:
     """End it, planned or running; what was done stays done."""
     action = _action_or_404(request, public_id, action_id)
     _refuse_unless_allowed(request, Verb(action.verb), action.workspace)
@@ -354,21 +388,21 @@ def action_abort(request: SignedInRequest, public_id: str, action_id: str) -> Ht
         messages.info(request, "It had ended before.")
     elif was_planned:
         messages.info(request, "The plan was given up; nothing was done.")
-        return redirect(_batch_url(action.batch, Chosen.of(action.filter)))
-    return redirect("batches:action_detail", action.batch.public_id, action.public_id)
+        return redirect(_origin(action).url)
+    return redirect(actions.address(action))
 
 
 @login_required
 @require_safe
-def action_items(request: SignedInRequest, public_id: str, action_id: str) -> HttpResponseBase:
+def action_items(request: SignedInRequest, action_id: str, public_id: str = "") -> HttpResponseBase:
     """Every document of the action with its result, as CSV."""
     action = _action_or_404(request, public_id, action_id)
     refuse_without(request, rights.EXPORT, action.workspace)
-    about = {"verb": action.verb, "batch": action.batch.public_id}
+    about = {"verb": action.verb, **({"batch": action.batch.public_id} if action.batch else {})}
     record(request, "download_bulk_action", f"bulk action {action.public_id}", action.workspace, **about)
     lines = results.csv_lines(actions.EXPORT_COLUMNS, actions.export_rows(action))
     response = StreamingHttpResponse((line.encode() for line in lines), content_type="text/csv; charset=utf-8")
-    name = f"{filenames.safe_stem(action.batch.name, limit=60)}-{action.verb}-{action.public_id}.csv"
+    name = f"{filenames.safe_stem(actions.where(action), limit=60)}-{action.verb}-{action.public_id}.csv"
     response["Content-Disposition"] = filenames.content_disposition(name)
     response["X-Content-Type-Options"] = "nosniff"
     response["Cache-Control"] = "private, no-store"

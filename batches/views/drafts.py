@@ -107,7 +107,7 @@ def draft_live(request: SignedInRequest, public_id: str) -> HttpResponse:
         context = {"draft": draft, "progress": steps.progress(draft), "live_url": live_url}
         return render(request, "batches/_draft_progress.html", context | {"poll_seconds": LIVE_SECONDS})
     answer = HttpResponse(status=200)
-    made = _made(draft)
+    made = made_of(draft)
     if made is not None:
         answer["HX-Redirect"] = reverse("batches:batch_detail", args=[made.public_id])
     else:
@@ -178,7 +178,7 @@ def draft_check(request: SignedInRequest, public_id: str) -> HttpResponse:
 def draft_start(request: SignedInRequest, public_id: str) -> HttpResponse:
     """Start what was checked, once: a second press, another tab or Back leads to the batch that the first one made."""
     draft = own_draft_or_refuse(request, public_id)
-    made = _made(draft)
+    made = made_of(draft)
     if made is not None:
         return redirect("batches:batch_detail", made.public_id)
     form = RunForm(request.POST)
@@ -202,13 +202,13 @@ def draft_start(request: SignedInRequest, public_id: str) -> HttpResponse:
         return page(request, _fresh(request, draft), words=refused.words, typed_run=request.POST, status=422)
     pumping.work_on_small(draft)
     draft = _fresh(request, draft)
-    made = _made(draft)
+    made = made_of(draft)
     if made is not None:
         return redirect("batches:batch_detail", made.public_id)
     return redirect("batches:draft_detail", draft.public_id)
 
 
-def _made(draft: Draft) -> Batch | None:
+def made_of(draft: Draft) -> Batch | None:
     """What a start of it made, or whose rows it replaced."""
     return (draft.batch or draft.target) if draft.state == DraftState.STARTED else None
 

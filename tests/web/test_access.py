@@ -41,8 +41,8 @@ def test_what_belongs_to_another_workspace_does_not_exist(saved: Job, outsider: 
     address = reverse("batches:document_reveal", args=[saved.version.document.public_id])
     assert outsider.post(address, {"submission": saved.submissions.get().pk}).status_code == 404
     batch = Batch.objects.get()
-    assert batch.name not in outsider.get("/").text
-    assert batch.name not in outsider.get("/live/", {"rows": f"{batch.public_id}.00"}).text
+    assert batch.name not in outsider.get("/batches/").text
+    assert batch.name not in outsider.get("/batches/live/", {"rows": f"{batch.public_id}.00"}).text
 
 
 def test_an_operator_may_look_at_everything(saved: Job, operator: Client) -> None:
@@ -52,7 +52,7 @@ def test_an_operator_may_look_at_everything(saved: Job, operator: Client) -> Non
 
 
 def test_who_is_not_signed_in_is_asked_to(saved: Job, client: Client) -> None:
-    for address in [*of_the_batch(saved), "/", "/new/", "/live/"]:
+    for address in [*of_the_batch(saved), "/", "/new/", "/live/", "/batches/", "/failed/", "/actions/"]:
         answer = client.get(address)
         assert answer.status_code == 302, address
         assert answer["Location"].startswith("/sign-in/?next=")

@@ -167,7 +167,7 @@ def test_it_says_when_it_is_not_live_and_when_it_pauses(browser: Browser, site: 
 
 def test_the_list_and_the_document_are_live_too(page: Page, batch: Batch) -> None:
     job = make_accepted_job(batch=batch, business_id="INV-1")
-    page.goto("/")
+    page.goto("/batches/")
     expect(page.locator(".badge")).to_have_text("Running")
     Job.objects.update(state=JobState.RENDERED)
     job.submissions.all().delete()

@@ -100,7 +100,7 @@ def test_a_viewer_has_no_bar_and_may_not_plan(batch: Batch, viewer: Client) -> N
     fail(batch, 1)
     page = viewer.get(f"/batches/{batch.public_id}/", {"state": "failed"}).text
     assert "For many documents" not in page
-    assert 'type="checkbox"' not in page
+    assert 'name="rows"' not in page
     refused = plan(viewer, batch, state="failed")
     assert refused.status_code == 403
     assert "Your role does not allow you to retry here" in refused.text

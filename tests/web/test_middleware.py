@@ -54,7 +54,7 @@ def test_a_busy_database_is_said_in_words_and_not_as_a_fault(operator: Client, m
         raise OperationalError("database is locked")
 
     monkeypatch.setattr(selectors, "visible_batches", locked)
-    answer = operator.get("/")
+    answer = operator.get("/batches/")
     assert answer.status_code == 503
     assert answer["Retry-After"] == "10"
     assert "Busy for a moment" in answer.content.decode()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, reverse
 
@@ -25,11 +26,12 @@ from batches.models import (
     Job,
     ProviderAccount,
     Role,
+    SavedView,
     Template,
     Workspace,
 )
 from batches.urls import pages
-from tests.factories import make_ready_export, make_template_version
+from tests.factories import make_account, make_ready_export, make_template_version
 from tests.web.conftest import make_member, signed_in
 from tests.web.marked import MARKS, marked_jobs
 
@@ -82,6 +84,26 @@ OF_TEMPLATE, OF_EXPORT = ("template",), ("export",)
 SIGNED_IN = MEMBERS | {"outsider"}
 #: Every address of `batches.urls` by its name. A new address needs a row; think before you write one.
 TABLE: Mapping[str, Row] = {
+    "home": Row(reads=SIGNED_IN, is_shared=True),
+    "home_live": Row(reads=SIGNED_IN, is_shared=True),
+    # An outsider is an admin elsewhere, and tries it there.
+    "demo_start": Row(acts=WRITERS | {"outsider"}, is_shared=True),
+    "sample_manifest": Row(reads=SIGNED_IN, is_shared=True),
+    "failed_list": Row(reads=SIGNED_IN, is_shared=True),
+    "failed_live": Row(reads=SIGNED_IN, is_shared=True),
+    # What an outsider may not see is nothing that matches: it leads back to their list.
+    "failed_plan": Row(acts=WRITERS | {"outsider"}, is_shared=True, sent={"verb": "retry", "all": "1"}),
+    "failed_csv": Row(reads=WRITERS | {"outsider"}, is_shared=True),
+    "across_list": Row(reads=SIGNED_IN, is_shared=True),
+    "across_list_live": Row(reads=SIGNED_IN, is_shared=True),
+    "across_detail": Row(reads=MEMBERS, arguments=("across",)),
+    "across_live": Row(reads=MEMBERS, arguments=("across",)),
+    "across_confirm": Row(acts=WRITERS, arguments=("across",)),
+    "across_abort": Row(acts=WRITERS, arguments=("across",)),
+    "across_items": Row(reads=WRITERS, arguments=("across",)),
+    "view_save": Row(acts=SIGNED_IN, arguments=("failed",), is_shared=True),
+    # Everybody's own: it is the operator's, and for nobody else there.
+    "view_change": Row(acts={"operator"}, arguments=("failed", "view"), is_hidden_from=MEMBERS - {"operator"}),
     "batch_list": Row(reads=SIGNED_IN, is_shared=True),
     "batch_list_live": Row(reads=SIGNED_IN, is_shared=True),
     # An outsider is an admin elsewhere, and may start batches there.
@@ -161,6 +183,10 @@ def things(batch: Batch, operator: Client, artifact_folder: Any) -> dict[str, st
     )
     assert planned.status_code == 302
     action = BulkAction.objects.get()
+    assert operator.post(reverse("batches:failed_plan"), {"verb": "retry", "all": "1"}).status_code == 302
+    across = BulkAction.objects.get(batch=None)
+    view = SavedView.objects.create(user=User.objects.get(username="m.okoye"), page="failed", name="Mine", query="a=1")
+    make_account(slug="sandbox")
     upload = {"pasted": '[{"id": "A-1", "html": "<p>1</p>"}]', "workspace": batch.workspace.slug}
     assert operator.post(reverse("batches:batch_new"), upload | {"account": batch.account.slug}).status_code == 302
     make_template_version(workspace=batch.workspace, source="{{ name }}")
@@ -170,6 +196,8 @@ def things(batch: Batch, operator: Client, artifact_folder: Any) -> dict[str, st
         "draft": Draft.objects.get().public_id,
         "batch": batch.public_id,
         "action": action.public_id,
+        "across": across.public_id,
+        "view": str(view.pk),
         "retry": "retry",
         "failed": "failed",
         "document": job.version.document.public_id,

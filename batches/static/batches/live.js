@@ -56,6 +56,7 @@
 
   function wouldDisturb(id) {
     if (id === "notices") return busy(document.getElementById("documents")) || busy(document.getElementById("notices"));
+    if (document.getElementById(id)?.hasAttribute("data-calm")) return busy(document.getElementById(id));
     if (id === "head" || id === "facts" || id === "evidence" || id === "timeline") return busy(document.getElementById(id));
     return false;
   }

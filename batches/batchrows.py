@@ -1,0 +1,169 @@
+"""Read-only: a batch as a list shows it, with its progress, its pace, its cost and how long its oldest document waits.
+
+A constant number of queries for any number of batches; what is over is not measured again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Count, OuterRef, Subquery
+
+from batches import listings, selectors, sentences, wording
+from batches.engine import spending
+from batches.models import AccountHealth, Batch, Job, JobState
+from batches.wording import ENDED_STATES, Badge, BatchState
+
+#: Over which the pace of a batch is told.
+RATE_OVER = timedelta(minutes=10)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What is measured of a batch that is not over. `rate` is saved documents a minute, None before the first."""
+
+    rate: float | None = None
+    oldest_due_at: datetime | None = None
+
+
+NO_PACE, NOTHING_SPENT = Pace(), spending.Spent()
+
+
+@dataclass(frozen=True)
+class BatchRow:
+    """A batch with its progress; its sample stands beside it, and is no row of its own: its documents are the same."""
+
+    batch: Batch
+    progress: selectors.Progress
+    starter: str = ""
+    sample: selectors.Progress | None = None
+    pace: Pace = NO_PACE
+    spent: spending.Spent = NOTHING_SPENT
+    now: datetime | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.progress.state in ENDED_STATES
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether anything of it is sent or fetched."""
+        return self.progress.state == BatchState.RUNNING and self.batch.paused_at is None
+
+    @property
+    def has_sample_to_look_at(self) -> bool:
+        return self.batch.waits_for_release and self.sample is not None and self.sample.state in ENDED_STATES
+
+    @property
+    def sample_words(self) -> str:
+        return sentences.sample_in_short(self.batch, self.sample) if self.sample else ""
+
+    @property
+    def badge(self) -> Badge:
+        return wording.BATCH_BADGES[self.progress.state]
+
+    @property
+    def second_badge(self) -> Badge | None:
+        is_paused, is_cancelled = self.batch.paused_at is not None, self.batch.cancelled_at is not None
+        return wording.second_badge(self.progress.state, is_paused=is_paused, is_cancelled=is_cancelled)
+
+    @property
+    def sentence(self) -> str:
+        account = self.batch.account
+        held = [account] if account.health == AccountHealth.HELD else []
+        return sentences.status_sentence(self.batch, self.progress, held)
+
+    @property
+    def rate_words(self) -> str:
+        """`20`, `0.4`; empty where nothing was saved in these minutes."""
+        rate = self.pace.rate
+        return "" if not rate else f"{rate:,.0f}" if rate >= 3 else f"{rate:.1f}"
+
+    @property
+    def left_words(self) -> str:
+        """How long it will take, where that can be said."""
+        if self.is_over or self.batch.paused_at is not None or self.batch.account.health == AccountHealth.HELD:
+            return ""
+        return sentences.sending_duration(self.batch, self.progress)
+
+    @property
+    def cost_words(self) -> str:
+        """What it may have cost so far; empty where nothing of it was sent, or its account names no price."""
+        price, currency = self.batch.account.price_per_job, self.batch.account.price_currency
+        if not self.spent.count or price is None:
+            return ""
+        return wording.money(self.spent.amount(price), currency)
+
+    @property
+    def waited_words(self) -> str:
+        """How long its oldest document has been due: `12 s`; empty where none is."""
+        due = self.pace.oldest_due_at if self.is_moving else None
+        return wording.age((self.now - due).total_seconds()) if due and self.now else ""
+
+    @property
+    def key(self) -> str:
+        return self.batch.public_id
+
+    @property
+    def revision(self) -> str:
+        """Without what changes with every second."""
+        counts = self.progress.counts
+        facts = (self.progress.state, self.second_badge, counts.as_dict(), self.progress.attention_count)
+        return listings.digest(*facts, self.sample_words, self.sentence, self.cost_words)
+
+
+def rows(found: Sequence[Batch], *, now: datetime, with_cost: bool = True) -> list[BatchRow]:
+    """These batches as they are now, in their order; read with account and starter."""
+    samples = {sample.sample_of_id: sample for sample in Batch.objects.filter(sample_of__in=found)} if found else {}
+    progress, starters = selectors.progress_of([*found, *samples.values()]), selectors.starters(found)
+    moving = [batch for batch in found if progress[batch.pk].state not in ENDED_STATES]
+    paces = _paces(moving, now=now)
+    families = {batch.pk: (batch.pk, *_keys(samples.get(batch.pk))) for batch in found} if with_cost else {}
+    spent = spending.spent_by_batch(families) if families else {}
+    return [
+        BatchRow(
+            batch,
+            progress[batch.pk],
+            starters.get(batch.pk, ""),
+            progress[samples[batch.pk].pk] if batch.pk in samples else None,
+            paces.get(batch.pk, NO_PACE),
+            spent.get(batch.pk, NOTHING_SPENT),
+            now,
+        )
+        for batch in found
+    ]
+
+
+def _keys(sample: Batch | None) -> tuple[int, ...]:
+    return (sample.pk,) if sample else ()
+
+
+def rows_of(user: selectors.Person, public_ids: Iterable[str], *, now: datetime) -> list[BatchRow]:
+    """The batches of these ids as they are now, as far as the user may see them."""
+    wanted = selectors.visible_batches(user).filter(public_id__in=list(public_ids))
+    return rows(list(wanted.select_related("created_by").defer("report")), now=now)
+
+
+def _paces(moving: Sequence[Batch], *, now: datetime) -> Mapping[int, Pace]:
+    if not moving:
+        return {}
+    saved = Job.objects.filter(
+        state=JobState.SAVED, state_changed_at__gte=now - RATE_OVER, version__items__batch__in=moving
+    )
+    counted = dict(saved.order_by().values_list("version__items__batch").annotate(count=Count("pk")))
+    waiting = Job.objects.filter(
+        account=OuterRef("account"), lead_batch=OuterRef("pk"), state=JobState.PENDING, due_at__lte=now
+    )
+    oldest = Batch.objects.filter(pk__in=[batch.pk for batch in moving]).annotate(
+        due=Subquery(waiting.order_by("due_at").values("due_at")[:1])
+    )
+    due = dict(oldest.values_list("pk", "due"))
+    return {batch.pk: Pace(_rate(counted.get(batch.pk, 0), batch, now), due.get(batch.pk)) for batch in moving}
+
+
+def _rate(saved: int, batch: Batch, now: datetime) -> float | None:
+    """Over the last minutes, or since it was started where that is less; a minute at the least."""
+    minutes = max(1.0, min(RATE_OVER, now - batch.created_at) / timedelta(minutes=1))
+    return saved / minutes if saved else None
