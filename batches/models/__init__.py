@@ -63,8 +63,8 @@ from batches.models.notices import Notice, NoticeEvent, NoticeWatch
 from batches.models.objects import FindingKind, StoreFinding, StoreSweep, SweepKind
 from batches.models.pumps import PumpSlot
 from batches.models.repairs import BulkAction, BulkActionItem, ItemResult, Verb
-from batches.models.settled import SettledCounts
 from batches.models.savedviews import SavedView, ViewPage
+from batches.models.settled import SettledCounts
 from batches.models.templates import Template, TemplateVersion
 from batches.models.workspaces import Membership, Role, Workspace
 
@@ -126,8 +126,8 @@ __all__ = [
     "ProviderKind",
     "PumpSlot",
     "Role",
-    "SettledCounts",
     "SavedView",
+    "SettledCounts",
     "SourceKind",
     "StoreFinding",
     "StoreSweep",

@@ -145,7 +145,7 @@ def test_every_page_with_rows_of_every_kind(page: Page, things: dict[str, str], 
     one = f"/batches/{varied.public_id}/"
     found = pages(client, things, with_arguments=True)
     assert len(found) > 15
-    for address in (*found, one, f"{one}?state=failed", f"{one}?q=zzz", "/?q=zzz", *documents, "/nothing"):
+    for address in (*found, one, f"{one}?state=failed", f"{one}?q=zzz", "/batches/?q=zzz", *documents, "/nothing"):
         page.goto(address)
         look_at(page)
 
