@@ -42,6 +42,8 @@ TOPICS: tuple[Topic, ...] = (
     ),
     Topic("audit", "The audit log", ("audit_list",)),
     Topic("states", "What each state means, and what to do"),
+    Topic("verbs", "What each verb does, and what it costs"),
+    Topic("when", "What to do when …"),
 )
 
 BY_NAME: Mapping[str, Topic] = {topic.name: topic for topic in TOPICS}

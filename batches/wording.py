@@ -190,6 +190,20 @@ _SUGGESTED: Mapping[str, Verb] = {
     FailureClass.UNKNOWN_OUTCOME: Verb.RECONCILE,
     FailureClass.INTERNAL: Verb.RETRY,
 }
+#: What a verb does, for somebody who has never pressed it.
+VERB_MEANINGS: Mapping[Verb, str] = {
+    Verb.CHECK_AGAIN: "Asks the provider how it stands, once and at once.",
+    Verb.FETCH_AGAIN: "Fetches the file of what is finished at the provider, with a fresh link where there is one.",
+    Verb.RETRY: (
+        "Sends the same version again: under the same key while the provider recognises it, under another one only "
+        "where nothing can have been billed."
+    ),
+    Verb.REGENERATE: "Makes a new version, of the same or of corrected content. The files of before stay.",
+    Verb.RECONCILE: "Collects what is known of it, asks the provider where that is possible, and says what follows.",
+    Verb.CANCEL: "Gives up what was not sent yet. What the provider has is still saved.",
+    Verb.DISMISS: "Leaves it failed, and takes it from the list of what needs a person.",
+    Verb.REOPEN: "Takes a dismissal or a cancellation back.",
+}
 #: What was done, by its verb: "312 retried".
 VERBS_DONE: Mapping[Verb, str] = {
     Verb.CHECK_AGAIN: "checked again",
