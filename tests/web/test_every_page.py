@@ -68,9 +68,7 @@ def look_at(page: Page, *, ours: bool = True) -> None:
         page.evaluate(AT_REST)
         seen_as = f"{page.url} in {scheme} at {size['width']} px"
         if ours:
-            assert page.evaluate(chrome.TOO_WIDE) <= 0, seen_as
-            assert page.evaluate(chrome.FAINT_TEXT) == [], seen_as
-            assert page.evaluate(chrome.UNNAMED) == [], seen_as
+            chrome.whole(page, seen_as)
         if scheme == "light" or size is chrome.WIDE:
             assert grave(page, ALL_RULES if scheme == "light" else COLOURS) == [], seen_as
     if ours:

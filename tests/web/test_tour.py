@@ -252,6 +252,7 @@ def key_of(address: str) -> str:
 
 
 def read_the_audit_log(page: Page, unheard: Job, look: Look) -> None:
+    page.get_by_text("More", exact=True).click()
     page.get_by_role("link", name="Audit", exact=True).click()
     shown = page.locator("table.audit")
     for words in (
@@ -270,6 +271,7 @@ def read_the_audit_log(page: Page, unheard: Job, look: Look) -> None:
     look(page, "audit")
     shown.locator("tr", has_text="Finished a bulk action:").get_by_role("link").click()
     expect(page.locator("#head")).to_contain_text("Retry 18 documents")
+    page.get_by_text("More", exact=True).click()
     page.get_by_role("link", name="Audit", exact=True).click()
     page.fill("#f-subject", unheard.version.document.public_id)
     page.click("text=Show")
