@@ -86,7 +86,7 @@ TABLE: tuple[Right, ...] = (
     _of_document(Verb.CANCEL, Role.OPERATOR, "Cancel documents that were not sent"),
     _of_document(Verb.RETRY, Role.OPERATOR, "Retry the same version", "0 or 1"),
     _reading(VIEW_CONTENT, Role.OPERATOR, "See content: PDF, HTML, row data, previews, differences"),
-    _reading(REVEAL, Role.OPERATOR, "Reveal a provider's job id (written down each time)"),
+    _reading(REVEAL, Role.OPERATOR, "Reveal a provider’s job id (written down each time)"),
     _reading(EXPORT, Role.OPERATOR, "Download results, lists and archives (content needs the right to see it)"),
     _reading(VIEW_HEALTH, Role.OPERATOR, "See the health of workers, queue and store"),
     _of_document(Verb.REGENERATE, Role.MANAGER, "Regenerate as a new version, and hand in corrected rows", "1"),

@@ -18,6 +18,7 @@ def rights_list(request: SignedInRequest) -> HttpResponse:
     mine = Membership.objects.filter(user=request.user).select_related("workspace").order_by("workspace__name", "pk")
     context = {
         "nav": "rights",
+        "last_role": list(Role)[-1],
         "roles": [role.label for role in Role],
         "rows": [(row, [row.name in rights.ROLE_RIGHTS[role] for role in Role]) for row in rights.TABLE],
         "memberships": [(each.workspace, Role(each.role).label) for each in mine],
