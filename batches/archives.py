@@ -179,14 +179,21 @@ def plan(
     with ThreadPoolExecutor(SIZE_THREADS) as pool:
         for rows in _slices(batch, span, with_originals=bool(folders_by)):
             found = [file for row in rows if (file := survey.file_of(row)) is not None]
-            sizes = pool.map(store.size, [file.key for file in found])
-            for file, size in zip(found, sizes, strict=True):
+            for file, size in zip(found, _sizes(store, [file.key for file in found], pool), strict=True):
                 survey.take(file, is_there=size == file.byte_count)
     if not survey.files:
         raise NothingSaved
     parts = _parts(survey.files, span, limits)
     counts, missing, digest = survey.counts, frozenset(survey.missing), survey.digest.hexdigest()
     return Plan(batch, store, now, with_ids, counts, parts, missing, digest, selection or {})
+
+
+def _sizes(store: ArtifactStore, keys: Sequence[str], pool: ThreadPoolExecutor) -> Iterator[int | None]:
+    """In the order of the keys. Each thread has a run of them: on a disk, to hand one over takes longer than a look."""
+    run = -(-len(keys) // SIZE_THREADS) or 1
+    runs = [keys[begin : begin + run] for begin in range(0, len(keys), run)]
+    for sizes in pool.map(lambda some: [store.size(key) for key in some], runs):
+        yield from sizes
 
 
 def _slices(batch: Batch, span: Span, *, with_originals: bool) -> Iterator[list[Any]]:

@@ -216,7 +216,7 @@ def _write(
     ]
     for program in opened[0]:
         answers = {each[program] for each in opened}
-        rows.append([f"opens with {program}", ", ".join(sorted(answers)), _verdict(answers == {"ok"})])
+        rows.append([f"taken by {program}", ", ".join(sorted(answers)), _verdict(answers == {"ok"})])
     report.write(
         "zip",
         f"The ZIP of {documents:,} PDFs of {size // 1000} KB",

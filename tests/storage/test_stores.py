@@ -74,6 +74,18 @@ def test_a_closed_source_is_an_error_and_stores_nothing(store: ArtifactStore) ->
     assert keys_in(store) == []
 
 
+@pytest.mark.parametrize(("start", "length"), [(0, 5), (7, 1_000_000), (999_999, 1), (3, 0)])
+def test_a_range_of_an_object_is_read_without_the_rest(store: ArtifactStore, start: int, length: int) -> None:
+    content = bytes(range(250)) * 4000
+    store.put(KEY, io.BytesIO(content))
+    assert b"".join(store.open_range(KEY, start=start, length=length)) == content[start : start + length]
+
+
+def test_a_range_of_a_missing_object_is_refused_before_its_first_byte(store: ArtifactStore) -> None:
+    with pytest.raises(ObjectMissing):
+        store.open_range(KEY, start=0, length=1)
+
+
 def test_an_opened_object_can_be_searched_like_a_file(store: ArtifactStore) -> None:
     store.put(KEY, io.BytesIO(PDF))
     with store.open(KEY) as stream:
