@@ -47,6 +47,7 @@ from tests.factories import (
     make_bulk_action_item,
     make_draft,
     make_job,
+    make_ready_export,
     make_saved_job,
     make_template_version,
 )
@@ -87,6 +88,7 @@ def rows(batch: Batch, admin_user: User) -> Job:
     make_bulk_action_item(action=make_bulk_action(batch=batch), job=job)
     ColumnMapping.objects.create(workspace=batch.workspace, header_sha256="0" * 64, mapping={"Nr": "id"})
     make_draft(batch=batch, account=account, created_by=admin_user)
+    make_ready_export(batch)
     make_template_version(workspace=batch.workspace, source="<p>{{ name }}</p>")
     Notice.objects.create(batch=batch, recipient=admin_user, event="finished")
     NoticeWatch.objects.create(batch=batch, looked_at=NOW)

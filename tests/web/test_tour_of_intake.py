@@ -23,6 +23,7 @@ import pypdfium2
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from batches import tasks
 from batches.models import Artifact, Batch, Draft, DraftState, Job, JobState, ProviderAccount, Workspace
 from tests.factories import make_template_version
 from tests.sandbox_process import SandboxProcess
@@ -339,6 +340,24 @@ def everything_is_saved_and_billed_once(page: Page, sandbox: SandboxProcess) -> 
     assert sorted(hashlib.sha256(pdf).hexdigest() for pdf in pdfs) == sorted(
         Artifact.objects.values_list("sha256", flat=True)
     )
+    as_one_file_for_printing(page, batch)
+
+
+def as_one_file_for_printing(page: Page, batch: Batch) -> None:
+    """Ordered from the batch's page, built by a worker while the page is watched, and fetched."""
+    page.click("#more")
+    page.get_by_role("link", name="Choose what to download").click()
+    chrome.whole(page)
+    page.get_by_role("radio", name="Merged PDF").check()
+    page.get_by_role("checkbox", name="odd page").check()
+    page.get_by_role("button", name="Build it").click()
+    expect(page.locator("#summary .badge")).to_have_text("Queued")
+    tasks.work_on_exports()
+    expect(page.locator("#summary .badge")).to_have_text("Ready")
+    chrome.whole(page)
+    with page.expect_download() as downloading:
+        page.locator(".export-files a").first.click()
+    assert len(pypdfium2.PdfDocument(downloading.value.path())) == 2 * batch.items.count() - 1
 
 
 # --- without a mouse, without scripts ---
