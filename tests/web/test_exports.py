@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import struct
+import subprocess
 import zipfile
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from django.test import Client
 
 from batches import archives, storage
 from batches.engine import exporting, exports
-from batches.models import AuditEntry, Batch, BatchItem, Export, ExportState, JobState
+from batches.models import Artifact, AuditEntry, Batch, BatchItem, Export, ExportState, JobState
 from benchmarks.sample_pdf import one_page_pdf
 from tests.engine.carried import Clock
 from tests.factories import NOW, make_job, make_ready_export, make_saved_job
@@ -118,6 +120,23 @@ def test_116_chosen_rows_one_group_and_saved_ones_are_what_the_archive_holds(bat
     )
     export = Export.objects.get()
     assert (export.rows, export.selection_words) == ([1], "State: Saved, region: South")
+
+
+def test_118_the_sums_of_an_archive_hold_and_the_button_counts_what_is_there(
+    batch: Batch, operator: Client, tmp_path: Path
+) -> None:
+    for number in range(7):
+        job = saved(batch, f"INV-{number} Łódź", one_page_pdf(2000 + number))
+    make_job(batch=batch, state=JobState.FAILED)
+    Artifact.objects.filter(version=job.version).update(missing_at=NOW)
+    page = operator.get(f"/batches/{batch.public_id}/")
+    assert "6 of 8, 12.0 kB" in page.text
+    answer = operator.get(f"/batches/{batch.public_id}/archive/")
+    with zipfile.ZipFile(io.BytesIO(body(answer))) as opened:
+        opened.extractall(tmp_path)
+        assert opened.read("failed.csv").count(b"\r\n") == 2
+    done = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.count(": OK")) == (0, 8), done.stdout + done.stderr
 
 
 def test_116_an_outdated_export_says_so_at_once(batch: Batch, operator: Client) -> None:
