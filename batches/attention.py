@@ -55,7 +55,8 @@ def notices(batch: Batch, counts: selectors.Counts) -> Notices:
     """In no query where nothing is saved, in one where there are none, in two where there are."""
     if not counts.saved:
         return Notices()
-    found = noticed(BatchItem.objects.filter(batch=batch, cancelled_at=None))
+    near = selectors.among_its_versions(batch, "version__artifact__")
+    found = noticed(BatchItem.objects.filter(near, batch=batch, cancelled_at=None))
     columns = ("document__business_id", "document__public_id", "version__artifact__notice_words")
     named = [NoticedItem(*row) for row in found.order_by("position").values_list(*columns)[:NAMES_SHOWN]]
     return Notices(found.count() if len(named) == NAMES_SHOWN else len(named), named)

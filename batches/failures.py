@@ -14,7 +14,7 @@ from datetime import datetime
 from django.db.models import Case, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, QuerySet, Value, When, Window
 from django.db.models.functions import RowNumber
 
-from batches import wording
+from batches import selectors, wording
 from batches.models import FAILED_STATES, Batch, BatchItem, BulkAction, BulkActionItem, ItemResult, JobState, Verb
 
 #: Documents that a cause names before it says "and n more".
@@ -153,7 +153,7 @@ def needing_a_person() -> QuerySet[BatchItem]:
 
 def failed_items(batch: Batch) -> QuerySet[BatchItem]:
     """What of a batch needs a person."""
-    return needing_a_person().filter(batch=batch)
+    return needing_a_person().filter(selectors.among_its_versions(batch, "version__job__"), batch=batch)
 
 
 def title_of(batch: Batch, key: str) -> str:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from django.db.models import Count, Exists, Max, OuterRef, Q
 
 from batches import finishing, selectors, sentences, wording
-from batches.models import OUTCOME_STATES, AccountHealth, Batch, BatchItem, Duration, Job, JobState
+from batches.models import OUTCOME_STATES, AccountHealth, Batch, Duration, Job, JobState
 from batches.wording import BatchState, Group
 
 #: Of so many of the last renders the usual one is told.
@@ -126,7 +126,7 @@ def _renders(batch: Batch) -> tuple[float | None, float | None]:
 
 def _tail(batch: Batch) -> list[Straggler]:
     """Those that are in progress, the longest first."""
-    items = selectors.in_group(selectors.with_group(BatchItem.objects.filter(batch=batch)), Group.IN_PROGRESS)
+    items = selectors.in_group(batch, Group.IN_PROGRESS)
     job = "version__job__"
     columns = (
         "document__business_id",

@@ -127,13 +127,14 @@ def items_matching(
     With `is_noticed` only those whose stored PDF is worth a look. The batch page and its bulk actions filter by it.
     Without `reads_content` nothing is searched that may quote a document.
     """
-    items = selectors.with_group(BatchItem.objects.filter(batch=batch))
-    if group in Group.values:
-        items = selectors.in_group(items, group)
+    is_group = group in Group.values
+    items = (
+        selectors.in_group(batch, group) if is_group else selectors.with_group(BatchItem.objects.filter(batch=batch))
+    )
     if failures.is_key(cause):
         items = items.filter(version__job__failure_cause=cause, dismissed_at=None)
     if is_noticed:
-        items = attention.noticed(items)
+        items = attention.noticed(items.filter(selectors.among_its_versions(batch, "version__artifact__")))
     if q:
         items = _searched(items, q, reads_content=reads_content)
     return items

@@ -92,10 +92,14 @@ class Offer:
 # --- what could be done ---------------------------------------------------------------------------------------------
 
 
-def offers(matching: QuerySet[BatchItem], *, now: datetime, asked: Asked | None = None) -> dict[Verb, Offer]:
-    """What each verb could be applied to of what matches: looked at one by one where it is not much, else at most."""
-    ids = list(matching.order_by().values_list("pk", flat=True)[: OFFERED_EXACTLY + 1])
-    is_exact = len(ids) <= OFFERED_EXACTLY
+def offers(
+    matching: QuerySet[BatchItem], count: int, *, now: datetime, asked: Asked | None = None
+) -> dict[Verb, Offer]:
+    """What each verb could be applied to of the `count` that match: looked at one by one where it is not much, else at
+    most."""
+    looks = count <= OFFERED_EXACTLY
+    ids = list(matching.order_by().values_list("pk", flat=True)[: OFFERED_EXACTLY + 1]) if looks else []
+    is_exact = looks and len(ids) <= OFFERED_EXACTLY
     found = _counted(ids) if is_exact else _possible(matching, now=now)
     counts: Counter[Verb] = Counter()
     renders: Counter[Verb] = Counter()

@@ -76,8 +76,10 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
     }
     cause_title = context["causes"].titles.get(cause, "")
     chosen = replace(Chosen.of(request.GET.dict()), cause_title=cause_title)
+    is_only_state = group and not (cause or q or is_noticed)
+    known = context["current"].count if is_only_state else None
     context |= {
-        "bulk": bulk_actions.bar(batch, chosen, context["held_rights"]),
+        "bulk": bulk_actions.bar(batch, chosen, context["held_rights"], known=known),
         "cause_label": cause_title or "one cause" if cause else "",
         "corrections": audits.corrections(batch),
         "conflict_words": batch.get_on_conflict_display(),

@@ -90,18 +90,23 @@ class Bar:
         return [button.verb.label for button in self.buttons if button.refusal]
 
 
-def bar(batch: Batch, chosen: Chosen, held: Collection[str]) -> Bar | None:
-    """The bar for a person with the rights `held`; None for those who may do nothing here."""
+def bar(batch: Batch, chosen: Chosen, held: Collection[str], *, known: int | None = None) -> Bar | None:
+    """The bar for a person with the rights `held`; None for those who may do nothing here.
+
+    `known` is how many match, where the page has counted them already.
+    """
     if not may_do_any(held):
         return None
     earlier = BulkAction.objects.filter(batch=batch).count()
     ticked = [Button(verb, verb.label, verbs.PRICES[verb].value) for verb in _verbs() if verb in held]
     buttons: list[Button] = []
     matching = 0
+    offers: dict[Verb, bulk_actions.Offer] = {}
     if chosen:
         found = chosen.matching(batch)
-        matching = found.order_by().count()
-        offers = bulk_actions.offers(found, now=timezone.now(), asked=_asked(held)) if matching else {}
+        matching = found.order_by().count() if known is None else known
+        if matching:
+            offers = bulk_actions.offers(found, matching, now=timezone.now(), asked=_asked(held))
         buttons = [_button(verb, offers.get(verb), held) for verb in _verbs()]
     return Bar(chosen, matching, buttons, ticked, get_random_string(32), earlier)
 

@@ -167,7 +167,7 @@ def test_offers_say_what_a_plan_would(batch: Batch) -> None:
     fail(batch, 2, failure_class=FailureClass.INVALID_INPUT)
     factories.make_job(batch=batch, state=JobState.EXPIRED)
     for chosen in (FAILED, Chosen(is_everything=True)):
-        found = bulk_actions.offers(chosen.matching(batch), now=NOW)
+        found = bulk_actions.offers(chosen.matching(batch), 6, now=NOW)
         for verb, offer in found.items():
             planned = plan(batch, verb, chosen, key=f"{verb} {chosen}").plan
             assert (offer.count, offer.renders_most) == (planned["eligible"], planned["renders_most"]), verb
@@ -180,9 +180,9 @@ def test_offers_over_very_many_never_promise_too_little(batch: Batch, monkeypatc
     factories.make_accepted_job(batch=batch)
     factories.make_saved_job(batch=batch)
     matching = Chosen(is_everything=True).matching(batch)
-    exact = bulk_actions.offers(matching, now=NOW)
+    exact = bulk_actions.offers(matching, 6, now=NOW)
     monkeypatch.setattr(bulk_actions, "OFFERED_EXACTLY", 2)
-    rough = bulk_actions.offers(matching, now=NOW)
+    rough = bulk_actions.offers(matching, 6, now=NOW)
     assert not any(offer.is_exact for offer in rough.values())
     assert all(rough[verb].count >= exact[verb].count for verb in Verb)
     assert rough[Verb.RETRY].count < 6, "saved and accepted documents are no offer to retry"
