@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db.models import Exists, OuterRef
+from django.utils.dateparse import parse_datetime
 
 from batches import selectors, timelines, wording
 from batches.models import (
@@ -76,6 +78,28 @@ class SentRow:
         return "Being sent" if self.job.state == JobState.SUBMITTING else "Not known if it arrived"
 
     @property
+    def billed(self) -> str:
+        """Whether it costs something, as far as anybody knows."""
+        sent, outcome = self.submission, SubmissionOutcome(self.submission.outcome)
+        if sent.billed_amount is not None:
+            return f"Yes, {wording.money(sent.billed_amount, self.job.account.price_currency)}, as the provider says"
+        if outcome in (SubmissionOutcome.DELIVERED, SubmissionOutcome.SURPLUS):
+            return "Yes: the provider finished it"
+        if outcome == SubmissionOutcome.REFUSED or (
+            outcome == SubmissionOutcome.OPEN and not (sent.in_doubt or sent.provider_job_id)
+        ):
+            return "No: the provider never took it"
+        if outcome == SubmissionOutcome.RENDER_FAILED and sent.failed_at is not None:
+            return "No: the provider says that it failed unbilled"
+        return "Not known"
+
+    @property
+    def copy_ends_at(self) -> datetime | None:
+        """When the provider's copy of the finished file ends, where it said so."""
+        said = (self.submission.result or {}).get("expires_at")
+        return parse_datetime(said) if isinstance(said, str) else None
+
+    @property
     def may_be_resent(self) -> bool:
         """Whether the engine may still send the same bytes with the same key."""
         is_open = self.submission.outcome == SubmissionOutcome.OPEN and self.submission.in_doubt
@@ -103,6 +127,10 @@ class History:
     @property
     def job(self) -> Job:
         return self.chosen.job
+
+    @property
+    def split(self) -> list[tuple[str, str]]:
+        return timelines.split(self.timeline)
 
     @property
     def warnings(self) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from batches import attention, cursors, failures, selectors, sentences, wording
+from batches import attention, cursors, failures, searching, selectors, sentences, wording
 from batches.cursors import Page
 from batches.models import (
     Batch,
@@ -179,9 +179,18 @@ def items_at(batch: Batch, positions: Iterable[int], *, reads_content: bool = Tr
 
 
 def _searched(items: QuerySet[BatchItem], q: str, *, reads_content: bool) -> QuerySet[BatchItem]:
-    """Items whose id or reason holds the text, or whose row number or provider job id is it."""
-    if "\0" in q:  # PostgreSQL takes no NUL; no stored text holds one
+    """Items that the tokens of the search name and its words are found in."""
+    search = searching.read(q)
+    if "\0" in q or search.is_unreadable:  # PostgreSQL takes no NUL; no stored text holds one
         return items.none()
+    items = items.filter(search.condition)
+    if search.in_group:
+        items = items.filter(Q(group=search.in_group))
+    return _holding(items, search.text, reads_content=reads_content) if search.text else items
+
+
+def _holding(items: QuerySet[BatchItem], q: str, *, reads_content: bool) -> QuerySet[BatchItem]:
+    """Items whose id or reason holds the text, or whose row number or provider job id is it."""
     wanted = Q(document__business_id__icontains=q) | Q(version__job__failure_code__iexact=q)
     if reads_content:
         submitted = Submission.objects.filter(job=OuterRef("version__job"), provider_job_id=q)
@@ -221,7 +230,7 @@ class SampleView:
 
 def sample_of(batch: Batch, progress: selectors.Progress, *, reads_content: bool) -> SampleView | None:
     """None where it has none, in one query."""
-    sample = None if batch.sample_of_id else Batch.objects.filter(sample_of=batch).first()
+    sample = None if batch.sample_of_id else getattr(batch, "sample", None)
     if sample is None:
         return None
     its_own = selectors.progress(sample)

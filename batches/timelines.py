@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -31,6 +32,7 @@ class Entry:
     actor: str = ""
     count: int = 1
     seconds: float | None = None
+    reached: str = ""
 
     @property
     def offset(self) -> str:
@@ -42,12 +44,31 @@ def timeline(version: DocumentVersion, job: Job, artifact: Artifact | None, *, r
     provider's, and quote the document: without `reads_content` its reason is told instead."""
     events = list(JobEvent.objects.filter(job=job).order_by("-id")[:EVENTS_SHOWN])
     exchanges = list(Exchange.objects.filter(job=job).order_by("-id")[:EXCHANGES_SHOWN])
-    made = [Entry(version.created_at, "state", "Taken in", "waiting", version.reason)]
+    made = [Entry(version.created_at, "state", "Taken in", "waiting", version.reason, reached=JobState.PENDING)]
     # Where both carry the same instant, the intent stands before what it let leave.
     told = _events_with_file(events[::-1], artifact, reads_content=reads_content)
     streams = (made, told, map(_exchange_entry, reversed(exchanges)))
     merged = heapq.merge(*streams, _deleted(artifact), key=lambda entry: entry.at)
     return list(_with_offsets(_grouped(merged)))
+
+
+#: Whose time a state is, in the order of a document's road.
+_WHOSE: Mapping[str, str] = {
+    JobState.PENDING: "waiting for its turn",
+    JobState.SUBMITTING: "waiting for its turn",
+    JobState.ACCEPTED: "at the provider",
+    JobState.RENDERED: "download and storage",
+}
+
+
+def split(entries: Sequence[Entry]) -> list[tuple[str, str]]:
+    """Where the time went that is over, as (`at the provider`, `3.1 s`), from a whole timeline."""
+    seconds = dict.fromkeys(_WHOSE.values(), 0.0)
+    states = [entry for entry in entries if entry.reached]
+    for entry, after in itertools.pairwise(states):
+        if entry.reached in _WHOSE:
+            seconds[_WHOSE[entry.reached]] += max(0.0, (after.at - entry.at).total_seconds())
+    return [(whose, wording.offset(spent).removeprefix("+")) for whose, spent in seconds.items() if spent > 0]
 
 
 def _events_with_file(events: Sequence[JobEvent], artifact: Artifact | None, *, reads_content: bool) -> Iterator[Entry]:
@@ -84,7 +105,7 @@ def _event_entry(event: JobEvent, said: str) -> Entry:
     actor = "" if event.actor == "engine" else event.actor
     if event.from_state == event.to_state:
         return Entry(event.at, "note", "Noted", "waiting", words, actor)
-    return Entry(event.at, "state", badge.label, badge.colour, words, actor)
+    return Entry(event.at, "state", badge.label, badge.colour, words, actor, reached=event.to_state)
 
 
 def _exchange_entry(exchange: Exchange) -> Entry:

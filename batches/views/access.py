@@ -35,7 +35,7 @@ def typed(given: str | None, most: int = 1000) -> str:
 
 
 def batch_or_404(user: User, public_id: str) -> Batch:
-    batch = selectors.visible_batches(user).select_related("created_by").filter(public_id=public_id).first()
+    batch = selectors.visible_batches(user).select_related("created_by", "sample").filter(public_id=public_id).first()
     if batch is None:
         raise Http404("No such batch.")
     return batch

@@ -15,7 +15,19 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_safe
 
-from batches import attention, audits, cursors, exports, failures, listings, rights, selectors, wording
+from batches import (
+    attention,
+    audits,
+    cursors,
+    exports,
+    failures,
+    listings,
+    places,
+    rights,
+    searching,
+    selectors,
+    wording,
+)
 from batches.actions import Chosen
 from batches.engine import work
 from batches.models import Alert, Batch, ProviderAccount, Verb
@@ -79,6 +91,8 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
     is_only_state = group and not (cause or q or is_noticed)
     known = context["current"].count if is_only_state else None
     context |= {
+        "search_notes": searching.read(q).notes,
+        "search_examples": searching.EXAMPLES,
         "bulk": bulk_actions.bar(batch, chosen, context["held_rights"], known=known),
         "cause_label": cause_title or "one cause" if cause else "",
         "corrections": audits.corrections(batch),
@@ -172,11 +186,17 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         "current": current,
         "matching": current.count,
         "live_url": _with(
-            reverse("batches:batch_live", args=[batch.public_id]), state=group, cause=cause, q=q, causes=all_causes
+            reverse("batches:batch_live", args=[batch.public_id]),
+            state=group,
+            cause=cause,
+            q=q,
+            notice="1" if request.GET.get("notice") else "",
+            causes=all_causes,
         ),
         "group": group,
         "cause": cause,
         "q": q,
+        "list_query": places.query(batch, Chosen.of(request.GET.dict())),
         "is_live": is_live,
         # A batch of 100,000 takes about 0.2 s to count, so large ones are asked less often.
         "poll_seconds": 2 if progress.counts.total <= 5000 else 5,

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_POST, require_safe
 
-from batches import cursors, documents, filenames, listings, rights, storage, wording
+from batches import cursors, documents, filenames, listings, places, rights, storage, wording
 from batches.engine import staleness
 from batches.models import (
     FAILED_STATES,
@@ -82,7 +82,9 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
     may = verbs.allowed(offers, wording.suggested_verb(job.failure_class, job.failure_code))
     is_live = not history.is_at_rest or verbs.waits_for_answer(job, now=now)
     news = staleness.of_document(document) if is_current else None
+    place = places.place(history.items, request.GET, reads_content=reads_content)
     return {
+        "place": place,
         "template_news": news,
         "made_with": _made_with(history.version),
         "document": document,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import io
+import re
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from batches.models import (
     AuditEntry,
     Batch,
     BatchItem,
+    DocumentVersion,
     Exchange,
     FailureClass,
     Job,
@@ -375,3 +379,56 @@ def test_a_dismissed_document_says_where_and_why(batch: Batch, operator: Client)
     text = operator.get(page).text
     assert f"Dismissed in {batch.name}." in text
     assert "Paid by &lt;hand&gt;." in text
+
+
+def test_the_time_that_is_over_is_told_apart(batch: Batch, operator: Client) -> None:
+    job = make_saved_job(batch=batch)
+    DocumentVersion.objects.filter(pk=job.version_id).update(created_at=NOW)
+    event(job, 10, "pending", "submitting")
+    event(job, 12, "submitting", "accepted")
+    event(job, 15.1, "accepted", "rendered")
+    event(job, 15.5, "rendered", "saved")
+    text = re.sub(r"<[^>]+>", "", operator.get(page_of(job)).text)
+    for words in ("12 s waiting for its turn", "3.1 s at the provider", "0.4 s download and storage"):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"outcome": "delivered", "closed_at": NOW, "billed_amount": Decimal("0.0013")}, "Yes, 0.0013 USD, as the"),
+        ({"outcome": "delivered", "closed_at": NOW}, "Yes: the provider finished it"),
+        ({"outcome": "refused", "closed_at": NOW}, "No: the provider never took it"),
+        ({"outcome": "render_failed", "closed_at": NOW, "failed_at": NOW}, "No: the provider says that it failed"),
+        ({"in_doubt": True}, "Not known"),
+        ({"in_doubt": False}, "No: the provider never took it"),
+        ({"in_doubt": False, "provider_job_id": "pdf_x", "accepted_at": NOW}, "Not known"),
+    ],
+)
+def test_each_submission_says_whether_it_is_billed(
+    fields: dict[str, Any], words: str, batch: Batch, operator: Client
+) -> None:
+    job = make_job(batch=batch, state=JobState.FAILED)
+    make_submission(job=job, **fields)
+    assert f"<dt>Billed</dt><dd>{words}" in operator.get(page_of(job)).text
+
+
+def test_a_document_leads_to_its_neighbours_in_the_list_it_was_opened_from(
+    batch: Batch, operator: Client, viewer: Client, outsider: Client
+) -> None:
+    jobs = [make_job(batch=batch, state=JobState.FAILED, business_id=f"F-{n}") for n in range(3)]
+    make_saved_job(batch=batch, business_id="S-3")
+    page = operator.get(f"/batches/{batch.public_id}/", {"state": "failed"}).text
+    address = html.unescape(re.search(r'id="open-1" href="([^"]+)"', page)[1])  # type: ignore[index]
+    page = operator.get(address).text
+    before = html.unescape(re.search(r'rel="prev" href="([^"]+)"', page)[1])  # type: ignore[index]
+    after = html.unescape(re.search(r'rel="next" href="([^"]+)"', page)[1])  # type: ignore[index]
+    assert before.startswith(page_of(jobs[0]))
+    assert after.startswith(page_of(jobs[2]))
+    last = operator.get(after).text
+    assert 'rel="next"' not in last, "what is saved is not in that list"
+    assert f'href="/batches/{batch.public_id}/?state=failed#documents"' in last
+    assert outsider.get(after).status_code == 404
+    assert 'rel="prev"' in viewer.get(after).text
+    for elsewhere in ("?in=bat_other&row=1", f"?in={batch.public_id}&row=2", f"?in={batch.public_id}&row=x"):
+        assert 'rel="prev"' not in operator.get(page_of(jobs[1]) + elsewhere).text
