@@ -11,6 +11,7 @@ import pytest
 from django.core.management import get_commands, load_command_class
 
 from relaypdf_site import environment
+from tests import handbook
 from tests.stack_process import REPOSITORY
 
 README = REPOSITORY / "README.md"
@@ -157,3 +158,7 @@ def test_a_planted_reference_is_found(line: str) -> None:
 )
 def test_an_innocent_line_is_left_alone(line: str) -> None:
     assert cited_elsewhere("batches/planted.py", line) == []
+
+
+def test_the_file_for_staff_is_what_the_help_says() -> None:
+    assert handbook.FILE.read_text("utf-8") == handbook.text(), "run: python -m tests.handbook"

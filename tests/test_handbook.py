@@ -16,7 +16,6 @@ from batches.models import FailureClass, JobState, TakeRows, Verb
 from batches.models.batches import ConflictPolicy
 from batches.urls import pages
 from batches.views.help import facts
-from tests import handbook
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
 TAG = re.compile(r"{%.*?%}|{{.*?}}|{#.*?#}|<[^>]*>", re.DOTALL)
@@ -40,10 +39,6 @@ def words_on_pages() -> set[str]:
 
 def in_bold(topic: str) -> set[str]:
     return set(re.findall(r"<strong>(.*?)</strong>", (TEMPLATES / texts.BY_NAME[topic].template).read_text("utf-8")))
-
-
-def test_the_file_for_staff_is_what_the_help_says() -> None:
-    assert handbook.FILE.read_text("utf-8") == handbook.text(), "run: python -m tests.handbook"
 
 
 def test_each_topic_has_its_text_and_each_text_its_topic_and_pages_exist() -> None:

@@ -194,10 +194,11 @@ def test_every_step_of_an_upload(page: Page) -> None:
 
 def test_the_checks_of_a_page_find_what_they_look_for(page: Page) -> None:
     chrome.sign_in(page, "root", PASSWORD)
+    page.goto("/templates/")
     page.evaluate("document.querySelector('h1').style.color = '#d8d8d8'")
     page.evaluate("document.querySelector('main').style.minWidth = '3000px'")
     page.evaluate("document.querySelector('main').append(document.createElement('input'))")
-    assert [words.split(":")[0] for words in page.evaluate(chrome.FAINT_TEXT)] == ["Batches"]
+    assert [words.split(":")[0] for words in page.evaluate(chrome.FAINT_TEXT)] == ["Templates"]
     assert page.evaluate(chrome.TOO_WIDE) > 0
     assert page.evaluate(chrome.UNNAMED) == ["<input>"]
     assert {found.split(":")[0] for found in grave(page)} == {"critical label", "serious color-contrast"}
