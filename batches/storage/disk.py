@@ -1,7 +1,7 @@
 """The store on a disk, as files that survive a power cut.
 
 Django's own file storage writes in place and never syncs, so a crash leaves a short file under the final name; here a
-file gets its name only after its bytes are on the disk. It still lends its path rules, its reading and its deleting.
+file gets its name only after its bytes are on the disk. It still lends its deleting.
 
     root/                         0700
       .artifact-store             says that this is the store, not the empty mount point of one
@@ -170,7 +170,7 @@ class DiskStore:
     # --- how a file appears --------------------------------------------------------------------------------------
 
     def _path(self, key: str) -> Path:
-        return Path(self._files.path(checked_key(key)))
+        return self.root / checked_key(key)  # which holds no step that could leave it
 
     def ensure(self) -> None:
         with _store_words(self.root):

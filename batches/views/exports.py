@@ -61,13 +61,19 @@ def batch_download(request: SignedInRequest, public_id: str) -> HttpResponse:
     """What can be had of a batch or of rows chosen on its page, at once or built in the background."""
     batch = batch_or_404(request.user, public_id)
     refuse_without(request, rights.EXPORT, batch.workspace)
-    if request.method == "POST":
+    if request.method == "POST" and "choose" not in request.POST:
         return _order(request, batch)
     return _download_page(request, batch)
 
 
+def _given(request: SignedInRequest) -> dict[str, str]:
+    """What an address or a form says; ticked rows come one by one from the list, and together from the page itself."""
+    sent = request.POST if request.method == "POST" else request.GET
+    return {name: ",".join(sent.getlist(name)) if name == "rows" else sent[name] for name in sent}
+
+
 def _download_page(request: SignedInRequest, batch: Batch, *, error: str = "", status: int = 200) -> HttpResponse:
-    given = request.POST if request.method == "POST" else request.GET
+    given = _given(request)
     selection = Selection.of(given, batch)
     rows = selection.rows(batch)
     held, columns = rights.rights(request.user, batch.workspace), results.columns_as_given(batch)
@@ -103,7 +109,7 @@ def _order(request: SignedInRequest, batch: Batch) -> HttpResponse:
         return _download_page(request, batch, error="Choose what to build.", status=422)
     if kind in KINDS_WITH_CONTENT:
         refuse_without(request, rights.VIEW_CONTENT, batch.workspace)
-    selection = Selection.of(request.POST, batch)
+    selection = Selection.of(_given(request), batch)
     rows = selection.rows(batch)
     if rows == []:
         return _download_page(request, batch, error="No document matches, so there is nothing to build.", status=422)

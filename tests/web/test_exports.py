@@ -122,6 +122,22 @@ def test_116_chosen_rows_one_group_and_saved_ones_are_what_the_archive_holds(bat
     assert (export.rows, export.selection_words) == ([1], "State: Saved, region: South")
 
 
+def test_what_is_chosen_on_the_page_of_a_batch_is_offered_for_download(batch: Batch, operator: Client) -> None:
+    for number in range(3):
+        saved(batch, f"INV-{number}")
+    make_job(batch=batch, state=JobState.FAILED)
+    page = operator.get(f"/batches/{batch.public_id}/?state=saved")
+    assert f"/batches/{batch.public_id}/download/?state=saved" in page.text
+    page = operator.post(f"/batches/{batch.public_id}/download/", {"choose": "1", "rows": ["0", "2"], "verb": "retry"})
+    assert page.status_code == 200
+    assert "2 PDFs" in page.text
+    assert "2 ticked rows." in page.text
+    assert page.context["fields"] == {"rows": "0,2"}
+    assert not Export.objects.exists()
+    operator.post(f"/batches/{batch.public_id}/download/", {"kind": "zip", **page.context["fields"]})
+    assert Export.objects.get().rows == [0, 2]
+
+
 def test_118_the_sums_of_an_archive_hold_and_the_button_counts_what_is_there(
     batch: Batch, operator: Client, tmp_path: Path
 ) -> None:
