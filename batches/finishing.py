@@ -55,7 +55,7 @@ class Left:
 
     @property
     def words(self) -> str:
-        return f"{between(self.low, self.high)} left ({self.basis})"
+        return f"{between(self.low, self.high)} left"
 
 
 def spans(age: float) -> tuple[int, float]:

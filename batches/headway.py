@@ -34,9 +34,13 @@ class Straggler:
 
 @dataclass(frozen=True)
 class Headway:
-    """What the head of a batch that moves says beside its counters. `why_not`: why no time is said."""
+    """What the head of a batch that moves says beside its counters. `why_not`: why no time is said.
+
+    `basis` is what the words rest on.
+    """
 
     words: str = ""
+    basis: str = ""
     why_not: str = ""
     last_saved_at: datetime | None = None
     tail: Sequence[Straggler] = ()
@@ -49,7 +53,13 @@ class Headway:
     @property
     def revision(self) -> tuple[object, ...]:
         """Changes with what is shown, but for ages that go on by themselves."""
-        return (self.words, self.why_not, self.last_saved_at, [(each.document_id, each.label) for each in self.tail])
+        return (
+            self.words,
+            self.basis,
+            self.why_not,
+            self.last_saved_at,
+            [(each.document_id, each.label) for each in self.tail],
+        )
 
 
 def of(batch: Batch, progress: selectors.Progress, *, now: datetime) -> Headway:
@@ -66,7 +76,7 @@ def of(batch: Batch, progress: selectors.Progress, *, now: datetime) -> Headway:
     tail = _tail(batch) if is_tail else []
     why_not = _why_not(batch, progress)
     if why_not:
-        return Headway("", why_not, last_saved_at, tail, remaining if is_tail else 0)
+        return Headway("", "", why_not, last_saved_at, tail, remaining if is_tail else 0)
     share, shares = _turns(batch) if progress.waiting_count else (1, 1)
     work = finishing.Work(
         remaining=remaining,
@@ -81,11 +91,11 @@ def of(batch: Batch, progress: selectors.Progress, *, now: datetime) -> Headway:
         usual=usual,
         slow=slow,
     )
-    words = _finishing(tail, remaining, usual, now=now) if is_tail and not progress.waiting_count else ""
+    words, basis = _finishing(tail, remaining, usual, now=now) if is_tail and not progress.waiting_count else "", ""
     estimated = finishing.left(work)
     if not words and estimated is not None:
-        words = estimated.words[0].upper() + estimated.words[1:]
-    return Headway(words, "", last_saved_at, tail, remaining if is_tail else 0)
+        words, basis = f"{estimated.words[0].upper()}{estimated.words[1:]}", estimated.basis
+    return Headway(words, basis, "", last_saved_at, tail, remaining if is_tail else 0)
 
 
 def _why_not(batch: Batch, progress: selectors.Progress) -> str:

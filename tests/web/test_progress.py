@@ -34,13 +34,14 @@ def test_a_running_batch_says_how_long_the_rest_takes_and_why(
     for _ in range(15):
         make_job(batch=batch)
     page = operator.get(page_of(batch)).text
-    assert "About 2–3 min left (by its last 4 minutes; the account sends one every 3 s, the only batch" in page
+    assert "<strong>About 2–3 min left</strong>" in page
+    assert "(by its last 4 minutes; the account sends one every 3 s, the only batch that is sent)" in page
     assert re.search(r"Last saved \d+ s ago", page)
     assert "Sum 39." in page
     assert 'id="tail"' not in page
     Batch.objects.filter(pk=batch.pk).update(paused_at=timezone.now(), pause_reason="Month end.")
     page = operator.get(page_of(batch)).text
-    assert " left (" not in page
+    assert "min left" not in page
     assert "How long it takes is not said while it is paused." in page
 
 
