@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from django.apps import apps
 
 from tests.sandbox_process import SandboxProcess
 from tests.scenarios.stacks import account, batch, environment, invoices, saved_count, submitted
@@ -16,10 +17,17 @@ pytestmark = pytest.mark.processes
 DOCUMENTS = 6
 
 
+def everything_kept(stack: Stack) -> str:
+    """Every row of every table as it lies in the database."""
+    return "".join(str(stack.query(f'SELECT * FROM "{model._meta.db_table}"')) for model in apps.get_models())
+
+
 def test_a_wrong_key_holds_the_account_until_it_is_replaced_and_resumed(
     make_stack: Callable[..., Stack], sandbox: SandboxProcess, tmp_path: Path
 ) -> None:
-    stack = make_stack(env=environment(sandbox, interval=0.05, RELAYPDF_API_KEY="pdf_live_mistyped"))
+    stack = make_stack(
+        env=environment(sandbox, interval=0.05, RELAYPDF_API_KEY="pdf_live_mistyped\n", LOG_LEVEL="DEBUG")
+    )
     stack.bootstrap()
     batch_id = submitted(stack, invoices(tmp_path, DOCUMENTS))
     stack.start()
@@ -35,6 +43,11 @@ def test_a_wrong_key_holds_the_account_until_it_is_replaced_and_resumed(
     assert {item["state"] for item in waiting["items"]} == {"pending"}
     assert stack.query("SELECT max(try_count) FROM batches_submission")[0][0] in (0, None), "no try was spent"
     assert sandbox.ledger()["totals"]["jobs"] == 0
+    # What is told of it and of the documents names neither the key nor what is in them.
+    log, rows = stack.log(), everything_kept(stack)
+    assert "DEBUG" in log
+    assert "mistyped" not in log + rows
+    assert "Amount due" not in log
 
     stack.env["RELAYPDF_API_KEY"] = sandbox.api_key
     stack.bootstrap("--rotate-key")
