@@ -147,7 +147,8 @@ def _given(person: User) -> frozenset[str]:
 
 def given_rows(person: User) -> list[Right]:
     """The same, as rows of the table."""
-    return [row for row in TABLE if row.name in _given(person)]
+    given = _given(person)
+    return [row for row in TABLE if row.name in given]
 
 
 def _is_given(person: User, right: str) -> bool:

@@ -48,6 +48,14 @@ def test_workspaces_with_a_right_are_those_where_it_holds(who: str, right: str) 
     assert found == {each for each in Workspace.objects.all() if rights.may(person, right, each)}
 
 
+@pytest.mark.parametrize("who", PEOPLE)
+def test_rights_of_all_workspaces_at_once_are_those_of_each(who: str) -> None:
+    person, every = PEOPLE[who](), list(Workspace.objects.all())
+    each = {workspace.pk: rights.rights(person, workspace) for workspace in every}
+    assert rights.by_workspace(person, every) == each
+    assert rights.somewhere(person) == {right for right in rights.RIGHTS if rights.may_somewhere(person, right)}
+
+
 def test_more_workspaces_are_no_more_queries(django_assert_num_queries: Any) -> None:
     person = member()
     person.get_all_permissions()
