@@ -19,6 +19,13 @@ from tests import databases, factories
 from tests.stack_process import Stack
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each worker of pytest-xdist collects for itself, and all have to find the same names."""
+    changing = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if changing:
+        raise pytest.UsageError(f"These names hold an address in memory; give the parameters ids: {changing}")
+
+
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(
     django_db_modify_db_settings_parallel_suffix: None, monkeypatch_session: pytest.MonkeyPatch

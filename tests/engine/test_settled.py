@@ -106,7 +106,9 @@ def _lost(batch: Batch) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [_applied(Verb.RETRY), _applied(Verb.DISMISS), _reopened, _regenerated, _lost], ids=str
+    "change",
+    [_applied(Verb.RETRY), _applied(Verb.DISMISS), _reopened, _regenerated, _lost],
+    ids=["retried", "dismissed", "reopened", "regenerated", "lost"],
 )
 def test_whatever_changes_the_counters_takes_them_away(change: Callable[[Batch], None], batch: Batch) -> None:
     ended(batch)
