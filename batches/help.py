@@ -41,6 +41,7 @@ TOPICS: tuple[Topic, ...] = (
         ("template_list", "template_new", "template_detail", "template_version", "template_publish"),
     ),
     Topic("downloads", "Downloads and exports", ("batch_download", "export_list", "export_detail")),
+    Topic("notices", "Notices", ("notice_list",)),
     Topic("audit", "The audit log", ("audit_list",)),
     Topic("states", "What each state means, and what to do"),
     Topic("verbs", "What each verb does, and what it costs"),

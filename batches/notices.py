@@ -46,7 +46,8 @@ class Told:
     file: str
     started_by: str
     at: datetime
-    headline: str
+    lead: str
+    detail: str
     reason: str
     counts: Sequence[tuple[str, int]]
     causes: Sequence[tuple[str, int]]
@@ -56,6 +57,11 @@ class Told:
     badge: Badge
 
     @property
+    def headline(self) -> str:
+        """`partly complete, 812 of 1,284 saved`"""
+        return f"{self.lead}, {self.detail}"
+
+    @property
     def subject(self) -> str:
         return f"{self.name}: {self.headline}"
 
@@ -63,6 +69,7 @@ class Told:
 def told(notice: Notice) -> Told:
     facts: Mapping[str, Any] = notice.facts
     counts: Mapping[str, int] = facts["counts"]
+    lead, detail = _headline(NoticeEvent(notice.event), facts)
     return Told(
         key=notice.pk,
         event=NoticeEvent(notice.event),
@@ -71,7 +78,8 @@ def told(notice: Notice) -> Told:
         file=one_line(facts["file"]),
         started_by=one_line(facts["started_by"]),
         at=notice.happened_at,
-        headline=_headline(NoticeEvent(notice.event), facts),
+        lead=lead,
+        detail=detail,
         reason=one_line(facts.get("reason", ""), 400),
         counts=[*((group.label, counts[group]) for group in _COUNTERS), ("Total", counts["total"])],
         causes=[(one_line(title), count) for title, count in facts["causes"]],
@@ -82,19 +90,19 @@ def told(notice: Notice) -> Told:
     )
 
 
-def _headline(event: NoticeEvent, facts: Mapping[str, Any]) -> str:
-    """`partly complete, 812 of 1,284 saved`"""
+def _headline(event: NoticeEvent, facts: Mapping[str, Any]) -> tuple[str, str]:
+    """What happened, which a badge says too, and how far it is."""
     counts = facts["counts"]
     saved = f"{counts['saved']:,} of {counts['total']:,} saved"
     match event:
         case NoticeEvent.FINISHED:
-            return f"{wording.BATCH_BADGES[facts['state']].label.lower()}, {saved}"
+            return wording.BATCH_BADGES[facts["state"]].label.lower(), saved
         case NoticeEvent.NEEDS_PERSON:
-            return f"needs a person, {counts['failed']:,} failed so far, {saved}"
+            return "needs a person", f"{counts['failed']:,} failed so far, {saved}"
         case NoticeEvent.HELD:
-            return f"{facts['held_words']}, {saved}"
+            return facts["held_words"], saved
         case NoticeEvent.IMPROVED:
-            return f"{facts['more']:,} more saved, now {saved}"
+            return f"{facts['more']:,} more saved", f"now {saved}"
 
 
 def _badge(event: NoticeEvent, facts: Mapping[str, Any]) -> Badge:

@@ -17,6 +17,7 @@ from django_q.signing import SignedPackage
 
 from batches import tokens
 from batches.admin.kinds import Evidence
+from batches.engine import applying
 from batches.models import (
     Alert,
     ApiToken,
@@ -35,12 +36,14 @@ from batches.models import (
     PacingLane,
     ProviderAccount,
     PumpSlot,
+    SavedView,
+    SettledCounts,
     StoreFinding,
     StoreSweep,
     Submission,
     WebhookEvent,
 )
-from tests.engine.test_deadlines import fill
+from tests.engine.test_deadlines import fill as fill_durations
 from tests.factories import (
     NOW,
     make_bulk_action,
@@ -59,11 +62,16 @@ OURS = list(apps.get_app_config("batches").get_models())
 @pytest.fixture
 def rows(batch: Batch, admin_user: User) -> Job:
     """At least one row of every model."""
+    return fill(batch, admin_user)
+
+
+def fill(batch: Batch, admin_user: User, *, number: int = 1) -> Job:
+    """A row of every model about this batch; `number` tells those apart of which there is one of each."""
     job = make_saved_job(batch=batch, business_id="<img src=x onerror=alert(1)>")
     make_job(batch=batch, state=JobState.FAILED)
     account, submission = batch.account, job.submissions.get()
     Submission.objects.filter(pk=submission.pk).update(
-        provider_job_id="pdf_0123456789abcdef", result={"url": "https://files.example.com/secret-link"}
+        provider_job_id=f"pdf_0123456789abcde{number:x}", result={"url": "https://files.example.com/secret-link"}
     )
     JobEvent.objects.create(job=job, at=NOW, from_state="pending", to_state="submitting", reason="intent")
     answer = {"body": "<script>alert(1)</script>"}
@@ -74,22 +82,25 @@ def rows(batch: Batch, admin_user: User) -> Job:
         body_sha256="0" * 64,
         dedupe_key="k",
         signed_at=NOW,
-        provider_job_id="pdf_0123456789abcdef",
+        provider_job_id=f"pdf_0123456789abcde{number:x}",
     )
     Alert.objects.create(kind="internal", subject=f"job:{job.pk}", job=job, words="Look.", opened_at=NOW)
     AuditEntry.objects.create(at=NOW, actor_words="m.okoye", action="x", subject="y", workspace=batch.workspace)
     Membership.objects.create(workspace=batch.workspace, user=admin_user, role="admin")
     tokens.issue(admin_user, batch.workspace, name="t", now=NOW, lifetime=None)
     PacingLane.objects.create(account=account, lane="submit")
-    PumpSlot.objects.create(number=1)
+    PumpSlot.objects.create(number=number)
     Duration.objects.create(account=account, job=job, submission=submission, outcome="saved", at=NOW, total_seconds=2)
-    StoreFinding.objects.create(kind="orphaned", storage_key="north/x", words="No row names it.", found_at=NOW)
-    StoreSweep.objects.create(kind="objects")
+    StoreFinding.objects.create(kind="orphaned", storage_key=f"north/{number}", words="No row names it.", found_at=NOW)
+    StoreSweep.objects.get_or_create(kind="objects")
     make_bulk_action_item(action=make_bulk_action(batch=batch), job=job)
     ColumnMapping.objects.create(workspace=batch.workspace, header_sha256="0" * 64, mapping={"Nr": "id"})
     make_draft(batch=batch, account=account, created_by=admin_user)
     make_ready_export(batch)
     make_template_version(workspace=batch.workspace, source="<p>{{ name }}</p>")
+    make_ready_export(batch)
+    SavedView.objects.create(user=admin_user, page="batches", name="Mine")
+    SettledCounts.objects.get_or_create(batch=batch, defaults={"token": "x"})
     Notice.objects.create(batch=batch, recipient=admin_user, event="finished")
     NoticeWatch.objects.create(batch=batch, looked_at=NOW)
     return job
@@ -107,7 +118,7 @@ def test_every_model_has_a_list_and_a_page_that_open(model: Any, rows: Job, admi
     assert admin_client.get(address(model, "changelist"), {"q": "x"}).status_code == 200
     page = admin_client.get(address(model, "change", model.objects.first().pk))
     assert page.status_code == 200
-    for secret in ("pdf_0123456789abcdef", "secret-link", "pdf_live_invented", "<img src=x", "<script>alert"):
+    for secret in ("pdf_0123456789abcde1", "secret-link", "pdf_live_invented", "<img src=x", "<script>alert"):
         assert secret not in page.text
 
 
@@ -129,7 +140,9 @@ def test_no_deletion_and_no_resending_hides_among_the_actions(rows: Job, admin_c
     names = {
         name for model in OURS if model is not Membership for name in admin.site._registry[model].get_actions(request)
     }
-    assert names == {"close", "hold", "resume", "revoke"}
+    plans = {name for name in names if name.startswith("plan_")}
+    assert names - plans == {"close", "hold", "resume", "revoke"}
+    assert plans == {"plan_retry_of_failed", *(f"plan_{verb}" for verb in applying.APPLY)}
 
 
 def test_the_queues_own_admin_is_gone() -> None:
@@ -224,7 +237,7 @@ def test_the_suggested_deadline_is_shown_with_its_reason_and_cannot_be_typed(
     choice: str, known: int, words: str, account: ProviderAccount, admin_client: Client
 ) -> None:
     ProviderAccount.objects.update(learned_deadline=choice)
-    fill(account, [0.5] * known)
+    fill_durations(account, [0.5] * known)
     page = admin_client.get(address(ProviderAccount, "change", account.pk))
     assert words in page.content.decode()
     assert "suggested_deadlines" not in page.context["adminform"].form.fields

@@ -9,9 +9,9 @@ from __future__ import annotations
 from django.contrib import admin
 from django_q import admin as queue_admin
 
-from batches.admin import accounts, evidence, people
+from batches.admin import accounts, people, proof, records, work
 
-__all__ = ["accounts", "evidence", "people"]
+__all__ = ["accounts", "people", "proof", "records", "work"]
 
 admin.site.site_header = "RelayPDF Batches"
 admin.site.site_title = "RelayPDF Batches"

@@ -62,6 +62,7 @@ class ProviderAccountAdmin(Kept):
     list_display = ("name", "slug", "kind", "health", "hold_reason", "pace", "max_in_flight", "archived_at")
     list_filter = ("health", "kind")
     search_fields = ("name", "slug", "base_url")
+    search_help_text = "Finds by part of the name, of the name in its address, or of the base URL."
     actions = ("hold", "resume")
     readonly_fields = (
         "health",

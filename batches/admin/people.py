@@ -12,8 +12,9 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from batches import tokens
-from batches.admin.kinds import Evidence, Kept
-from batches.models import ApiToken, Membership, Role, Workspace
+from batches.admin.kinds import Bounded, Evidence, Kept
+from batches.admin.searching import OfWorkspace
+from batches.models import ApiToken, Membership, Role, SavedView, Workspace
 from batches.views import sessions
 from batches.views.access import record
 
@@ -128,6 +129,7 @@ class MembershipInline(RoleInline):
 class WorkspaceAdmin(Audited, Kept):
     list_display = ("name", "slug", "created_at", "archived_at")
     search_fields = ("name", "slug")
+    search_help_text = "Finds by part of the name, or of the name in its address."
     inlines = (MembershipInline,)
     readonly_fields = ("created_at",)
 
@@ -142,12 +144,22 @@ class WorkspaceAdmin(Audited, Kept):
 
 
 @admin.register(Membership)
-class MembershipAdmin(Audited):
+class MembershipAdmin(Audited, Bounded):
     list_display = ("user", "workspace", "role")
-    list_filter = ("role",)
+    list_filter = ("role", OfWorkspace)
     list_select_related = ("user", "workspace")
     search_fields = ("user__username", "workspace__slug")
+    search_help_text = "Finds by part of the user's name, or of the workspace's."
     autocomplete_fields = ("user", "workspace")
+
+
+@admin.register(SavedView)
+class SavedViewAdmin(Evidence):
+    """A person's own filters; they are made and dropped on the list that they are of."""
+
+    finds = {"user": "user"}
+    list_display = ("user", "page", "name", "created_at")
+    list_select_related = ("user",)
 
 
 @admin.register(ApiToken)
@@ -156,8 +168,10 @@ class ApiTokenAdmin(Evidence):
 
     hidden = ("secret_sha256",)
     list_display = ("name", "prefix", "user", "workspace", "created_at", "expires_at", "last_used_at", "revoked_at")
+    list_filter = (OfWorkspace,)
     list_select_related = ("user", "workspace")
     search_fields = ("name", "prefix", "user__username")
+    search_help_text = "Finds by part of the name, the first characters of the token, or the user."
     actions = ("revoke",)
 
     @admin.action(description="End these tokens", permissions=["revoke"])

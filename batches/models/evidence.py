@@ -94,6 +94,10 @@ class Alert(models.Model):
             one_open(["kind", "subject"], until="closed_at", name="alert_one_open_per_kind_and_subject"),
             known_values("kind", AlertKind, name="alert_kind_known"),
         ]
+        indexes = [
+            # Few rows at any time, for lists of what is open, the newest first.
+            models.Index(fields=["-id"], condition=models.Q(closed_at__isnull=True), name="alert_open"),
+        ]
 
     def __str__(self) -> str:
         return self.words[:80]

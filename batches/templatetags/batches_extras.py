@@ -62,6 +62,12 @@ def navigation(links: Sequence[Link]) -> dict[str, Any]:
     }
 
 
+@register.simple_tag(takes_context=True)
+def page_links(context: template.Context) -> list[Link]:
+    """The pages of the product that this person may open, for the admin, which is none of them."""
+    return [link for link in frame_of(context["user"], "admin").links if not link.is_current]
+
+
 @register.simple_tag
 def icon(name: str) -> SafeString:
     """A drawing of `static/batches/icons.svg`. It never carries meaning alone, so it is hidden from screen readers."""
