@@ -6,6 +6,7 @@ All of it is read-only. What can be done about it is planned here and confirmed 
 from __future__ import annotations
 
 from django.contrib import admin
+from django.http import HttpRequest
 
 from batches.admin.kinds import Evidence
 from batches.admin.planning import ITEM_ACTIONS, plan_retry_of_failed
@@ -54,6 +55,10 @@ class BatchItemAdmin(Evidence):
     list_select_related = ("batch", "document", "version__document")
     actions = ITEM_ACTIONS
 
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        """What was searched for in the order of the index that begins with the batch: it may hold a million."""
+        return ("batch", "position") if request.GET.get("q") else ("-pk",)
+
 
 @admin.register(Draft)
 class DraftAdmin(Evidence):
@@ -100,6 +105,10 @@ class BulkActionItemAdmin(Evidence):
     finds = {"action": "action", "document": "version__document"}
     list_display = ("action", "position", "item", "version", "result", "words", "at")
     list_select_related = ("action__batch", "item__batch", "version__document")
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        """As that of a batch's items."""
+        return ("action", "position") if request.GET.get("q") else ("-pk",)
 
 
 @admin.register(Document)
