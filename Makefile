@@ -19,7 +19,7 @@ ONCE := tests/providers tests/sandbox tests/manifests tests/storage tests/simula
 	tests/test_settings.py tests/test_stack.py tests/test_commands_stack.py tests/test_cluster.py tests/test_installation.py \
 	tests/test_layering.py tests/test_docs.py tests/test_wording.py tests/test_sentences.py tests/test_filenames.py \
 	tests/test_finishing.py tests/test_zipwriter.py tests/test_handbook.py \
-	tests/web/test_browser.py tests/web/test_every_page.py tests/web/test_tour.py tests/web/test_tour_of_intake.py \
+	tests/web/test_browser.py tests/web/test_overlays.py tests/web/test_every_page.py tests/web/test_tour.py tests/web/test_tour_of_intake.py \
 	tests/web/test_tour_of_home.py tests/web/test_large_archives.py
 # So do the stories in virtual time that tell the engine's rules, which no database changes, at many small statements each;
 # those about locks, rows written together, many batches and repair are told on both.
@@ -51,6 +51,7 @@ help:
 	@echo "make check    lint, types, Django's own checks, migrations"
 	@echo "make bench    documents a second against three baselines; more tables: benchmarks/README.md"
 	@echo "make loadtest how many documents at once are worth it, on a stack of its own"
+	@echo "make shots    a picture of every page, light and dark, wide and narrow, into var/shots"
 	@echo "make install  .venv with everything   make clean    remove the demonstration's data and all caches"
 
 install: $(INSTALLED)
@@ -167,6 +168,11 @@ bench-requests: $(INSTALLED)
 
 bench-webhooks: $(INSTALLED)
 	$(BIN)/python -m benchmarks requests --webhooks $(BENCH)
+
+# A picture of every page, light and dark, wide and narrow, with data and without, into var/shots; and what is wrong on them.
+.PHONY: shots
+shots: $(INSTALLED) chromium
+	ONLY=$(ONLY) $(BIN)/python -m pytest -q -s tests/shots/shoot.py
 
 loadtest: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.loadtest $(LOADTEST)

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from django.db.models import Count, QuerySet
 from django.urls import reverse
 
-from batches import cursors, failures, listings, results
+from batches import cursors, failures, listings, results, wording
 from batches.cursors import Page
 from batches.models import Batch, BatchItem, BulkAction, BulkActionItem, ItemResult, Verb
 from batches.wording import Badge, Group
@@ -22,14 +22,6 @@ ACTIONS_PER_PAGE = 20
 #: Rows that may be ticked at once: those of a page.
 TICKED_MOST = 200
 EXPORT_SLICE = 1000
-
-RESULT_BADGES: Mapping[str, Badge] = {
-    ItemResult.WAITING: Badge("Waiting", "waiting", "Its turn comes."),
-    ItemResult.DONE: Badge("Done", "saved", "The verb was applied to it."),
-    ItemResult.SKIPPED: Badge("Skipped", "held", "It could not be applied to it; the reason stands beside it."),
-    ItemResult.FAILED: Badge("Failed", "failed", "A fault of our own; the others went on."),
-    ItemResult.ABORTED: Badge("Not done", "stopped", "The action was aborted before its turn."),
-}
 
 
 @dataclass(frozen=True)
@@ -179,12 +171,10 @@ def counts_of(actions: Sequence[BulkAction]) -> dict[int, Counts]:
 def badge(action: BulkAction) -> Badge:
     """Where an action stands, by its times."""
     if action.aborted_at:
-        return Badge("Aborted", "stopped", "A person ended it; what was done stays done.")
+        return wording.ACTION_BADGES["aborted"]
     if action.finished_at:
-        return Badge("Finished", "saved", "Each of its documents has a result.")
-    if action.confirmed_at:
-        return Badge("Running", "moving", "The workers carry it out; this page may be closed.")
-    return Badge("Planned", "waiting", "Nothing is done before a person confirms it.")
+        return wording.ACTION_BADGES["finished"]
+    return wording.ACTION_BADGES["running" if action.confirmed_at else "planned"]
 
 
 @dataclass(frozen=True)
@@ -204,7 +194,7 @@ class ItemRow:
 
     @property
     def badge(self) -> Badge:
-        return RESULT_BADGES[self.result]
+        return wording.RESULT_BADGES[self.result]
 
     @property
     def key(self) -> str:

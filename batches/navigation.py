@@ -70,7 +70,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("failed", "Needs a person", "batches:failed_list", "f", everybody, is_in_bar=True),
     Entry("actions", "Bulk actions", "batches:across_list", "a", everybody),
     Entry("templates", "Templates", "batches:template_list", "t", everybody, is_in_bar=True),
-    Entry("exports", "Exports", "batches:export_list", "x", holders(rights.EXPORT)),
+    Entry("exports", "Exports", "batches:export_list", "x", holders(rights.EXPORT), is_in_bar=True),
     Entry("notices", "Notices", "batches:notice_list", "o", everybody),
     Entry("audit", "Audit", "batches:audit_list", "l", holders(rights.VIEW_AUDIT)),
     Entry("admin", "Admin", "admin:index", "i", staff),

@@ -110,9 +110,9 @@ def _badge(event: NoticeEvent, facts: Mapping[str, Any]) -> Badge:
         case NoticeEvent.FINISHED | NoticeEvent.IMPROVED:
             return wording.BATCH_BADGES[facts["state"]]
         case NoticeEvent.NEEDS_PERSON:
-            return Badge("Needs a person", "failed", "A document of it failed while the others go on.")
+            return wording.NEEDS_PERSON_BADGE
         case NoticeEvent.HELD:
-            return Badge(facts["held_words"].capitalize(), "held", "Nothing new of it is sent until somebody acts.")
+            return wording.held_badge(facts["held_words"])
 
 
 # --- on pages -------------------------------------------------------------------------------------------------------

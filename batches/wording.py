@@ -14,7 +14,7 @@ from decimal import Decimal
 from django.conf import settings
 from django.db import models
 
-from batches.models import AccountHealth, ExportState, FailureClass, HoldReason, JobState, Verb
+from batches.models import AccountHealth, ExportState, FailureClass, HoldReason, ItemResult, JobState, Verb
 
 
 class Group(models.TextChoices):
@@ -90,8 +90,31 @@ ACCOUNT_BADGES: Mapping[str, Badge] = {
     AccountHealth.HELD: Badge("Held", "held", "Nothing new is sent until it goes on."),
 }
 
+#: How a bulk action stands, and what became of each of its documents.
+ACTION_BADGES: Mapping[str, Badge] = {
+    "planned": Badge("Planned", "waiting", "Nothing is done before a person confirms it."),
+    "running": Badge("Running", "moving", "The workers carry it out; this page may be closed."),
+    "finished": Badge("Finished", "saved", "Each of its documents has a result."),
+    "aborted": Badge("Aborted", "stopped", "A person ended it; what was done stays done."),
+}
+RESULT_BADGES: Mapping[str, Badge] = {
+    ItemResult.WAITING: Badge("Waiting", "waiting", "Its turn comes."),
+    ItemResult.DONE: Badge("Done", "saved", "The verb was applied to it."),
+    ItemResult.SKIPPED: Badge("Skipped", "held", "It could not be applied to it; the reason stands beside it."),
+    ItemResult.FAILED: Badge("Failed", "failed", "A fault of our own; the others went on."),
+    ItemResult.ABORTED: Badge("Not done", "stopped", "The action was aborted before its turn."),
+}
+
+#: Of a document that a plan would act on.
+PLANNED_BADGE = Badge("Would be done", "waiting", "It stands so that the verb applies to it.")
+NEEDS_PERSON_BADGE = Badge("Needs a person", "failed", "A document of it failed while the others go on.")
 FINAL_BADGE = Badge("Final", "stopped", "It was handed out: a new version needs a right of its own.")
 STALE_BADGE = Badge("Stale", "held", "Other content was offered for it since, and not taken.")
+
+
+def held_badge(words: str) -> Badge:
+    """What a batch is held by, in words of its own."""
+    return Badge(words.capitalize(), "held", "Nothing new of it is sent until somebody acts.")
 
 
 def second_badge(state: str, *, is_paused: bool, is_cancelled: bool) -> Badge | None:

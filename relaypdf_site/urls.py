@@ -6,7 +6,10 @@ from django.conf import settings
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 
+from batches.views.design import design
+
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("admin/design/", admin.site.admin_view(design), name="design"),
     path("admin/", admin.site.urls),
     path("", include("batches.urls")),
 ]

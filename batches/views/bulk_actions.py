@@ -23,7 +23,7 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_POST, require_safe
 
-from batches import actions, cursors, failedlist, failures, filenames, results, rights, selectors
+from batches import actions, cursors, failedlist, failures, filenames, results, rights, selectors, wording
 from batches.actions import Chosen
 from batches.engine import applying, bulk_actions, verbs
 from batches.engine.bulk_actions import Refused
@@ -275,9 +275,10 @@ def _context(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
         "where": actions.where(action),
         "verb": verb,
         "badge": actions.badge(action),
+        "planned_badge": wording.PLANNED_BADGE,
         "counts": counts,
         "segments": _segments(counts),
-        "results": [(ItemResult(key), badge, counts.of(key)) for key, badge in actions.RESULT_BADGES.items()],
+        "results": [(ItemResult(key), badge, counts.of(key)) for key, badge in wording.RESULT_BADGES.items()],
         "chosen": origin.chosen,
         "price": verbs.price_of_many(verb, action.plan.get("renders_most", 0)),
         "may_act": verb in held,
@@ -323,7 +324,7 @@ def _segments(counts: actions.Counts) -> list[Segment]:
     """The bar's parts, of a thousand."""
     parts: list[Segment] = []
     x = 0.0
-    for key, badge in actions.RESULT_BADGES.items():
+    for key, badge in wording.RESULT_BADGES.items():
         width = 1000 * counts.of(key) / (counts.total or 1)
         if width and key != ItemResult.WAITING:
             parts.append(Segment(badge.colour, round(x, 1), round(width, 1)))
@@ -344,7 +345,7 @@ def _tabs(action: BulkAction, result: str) -> list[Tab]:
     counts = actions.counts(action)
     is_running = action.confirmed_at is not None and action.finished_at is None
     tabs = [Tab("All", "?#results", counts.total, not result)]
-    for key, badge in actions.RESULT_BADGES.items():
+    for key, badge in wording.RESULT_BADGES.items():
         if counts.of(key) or key == result or is_running:
             tabs.append(Tab(badge.label, f"?result={key}#results", counts.of(key), key == result, badge))
     return tabs

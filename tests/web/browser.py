@@ -106,7 +106,7 @@ FAINT_TEXT = """() => {
 UNNAMED = """() => [...document.querySelectorAll("input:not([type=hidden]), select, textarea, button, a[href]")]
   .filter((element) => element.checkVisibility() && !(element.labels?.length) && !element.getAttribute("aria-label")
     && !element.closest("[aria-hidden=true]")
-    && !element.textContent.trim())
+    && !element.textContent.trim() && !(element.type === "submit" && element.value) && !element.title)
   .map((element) => element.outerHTML.slice(0, 120))"""
 
 #: How far the page is wider than the window, in pixels.

@@ -10,10 +10,11 @@ from django.conf import settings
 from django.template import Context, Template
 
 from batches import help as texts
-from batches import palette
+from batches import navigation, palette
 
 TEMPLATES = Path(settings.BASE_DIR) / "templates"
-STATIC = Path(settings.BASE_DIR) / "batches" / "static" / "batches"
+BATCHES = Path(settings.BASE_DIR) / "batches"
+STATIC = BATCHES / "static" / "batches"
 CSS = {path.name: path.read_text("utf-8") for path in sorted(STATIC.glob("*.css"))}
 INLINE = re.compile(r"""\sstyle=|<style|\son[a-z]+="|<script(?![^>]*\ssrc=)|(?:src|href)="(?:https?:)?//""")
 COLOURS = palette.colours(CSS["tokens.css"])
@@ -56,6 +57,17 @@ def test_a_state_is_drawn_in_every_colour_that_it_can_have() -> None:
         assert f'id="{state}"' in (STATIC / "icons.svg").read_text()
 
 
+def test_badges_are_made_where_words_are_kept_and_drawn_in_one_way() -> None:
+    makers = {
+        path.name for path in BATCHES.rglob("*.py") if re.search(r"(?<!class )\bBadge\(", path.read_text("utf-8"))
+    }
+    assert makers == {"wording.py"}
+    drawers = {
+        path.name for path in TEMPLATES.rglob("*.html") if re.search(r'class="badge\b(?!s)', path.read_text("utf-8"))
+    }
+    assert drawers == {"_badge.html"}
+
+
 # --- components -------------------------------------------------------------------------------------------------------
 
 
@@ -94,7 +106,12 @@ def test_a_pager_is_there_only_where_there_is_another_page() -> None:
     assert "Rows 1–50" in both
 
 
-# --- help -------------------------------------------------------------------------------------------------------------
+# --- keyboard and help ------------------------------------------------------------------------------------------------
+
+
+def test_no_two_entries_wait_for_the_same_letter() -> None:
+    letters = [entry.jump for entry in navigation.ENTRIES]
+    assert len(letters) == len(set(letters)), letters
 
 
 def test_every_topic_has_its_text_and_every_text_its_topic() -> None:

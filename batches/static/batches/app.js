@@ -39,7 +39,7 @@
     button.textContent = button.dataset.busy;
   });
   window.addEventListener("pageshow", () => {
-    document.querySelectorAll("button[aria-busy]").forEach((button) => {
+    document.querySelectorAll("button[aria-busy][data-words]").forEach((button) => {
       button.removeAttribute("aria-busy");
       button.textContent = button.dataset.words;
     });
