@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from django.db.models import Case, Exists, IntegerField, OuterRef, Q, QuerySet, Value, When
 
-from batches import batchrows, cursors, failures, selectors
+from batches import batchrows, cursors, failures, selectors, wording
 from batches.batchrows import BatchRow
 from batches.cursors import Page
 from batches.models import (
@@ -28,15 +28,15 @@ from batches.models import (
     ProviderAccount,
     Workspace,
 )
+from batches.wording import BatchState
 
 BATCHES_PER_PAGE = 20
 #: By their word in the address.
 STATES: Mapping[str, str] = {
     "attention": "Needs a person",
     "unfinished": "Unfinished",
-    "paused": "Paused",
     "ended": "Ended",
-    "cancelled": "Cancelled",
+    **{state.value: str(wording.BATCH_BADGES[state].label) for state in BatchState},
 }
 FILTERS = ("state", "mine", "account", "template", "workspace", "from", "to", "q")
 NEEDING, RUNNING, OVER = 0, 1, 2
@@ -108,23 +108,29 @@ class Standing:
 
 
 def standing(workspaces: QuerySet[Workspace]) -> Standing:
-    """Of the batches in these workspaces, in two queries over what failed, moves and waits alone."""
-    mine = Batch.objects.filter(workspace__in=workspaces).order_by().values_list("pk", flat=True)
-    failed = failures.needing_a_person().values("batch")
+    """Of the batches in these workspaces, in one query. Those that have ended say it by their kept counters."""
+    mine = Batch.objects.filter(workspace__in=workspaces).order_by()
+    failed = failures.needing_a_person().filter(batch=OuterRef("pk"))
     held = Job.objects.filter(state=JobState.PENDING, account__in=_stopped()).values("lead_batch")
-    needing = mine.filter(Q(pk__in=failed) | Q(pk__in=held) | Q(waits_for_release=True))
-    return Standing(frozenset(needing), frozenset(mine.filter(is_unfinished(workspaces))))
+    needs = Q(settled_counts__attention__gt=0) | Q(UNSETTLED, Exists(failed))
+    needing = mine.filter(needs | Q(pk__in=held) | Q(waits_for_release=True)).values_list("pk", Value(NEEDING))
+    running = mine.filter(is_unfinished(workspaces)).values_list("pk", Value(RUNNING))
+    found = list(needing.union(running))
+    return Standing(
+        frozenset(key for key, kind in found if kind == NEEDING),
+        frozenset(key for key, kind in found if kind == RUNNING),
+    )
+
+
+#: Of batches: their counters are not kept, for something of them moves, or did minutes ago.
+UNSETTLED = Q(settled_counts__settled_at=None)
 
 
 def is_unfinished(workspaces: QuerySet[Workspace] | Sequence[Workspace]) -> Q:
-    """Of batches in these workspaces: something of it moves or waits. Of what waits, the batch whose turn it takes
-    counts; another that names the same documents follows it."""
+    """Of batches in these workspaces: something of it moves or waits."""
     waiting = Job.objects.filter(state=JobState.PENDING, lead_batch__workspace__in=workspaces).values("lead_batch")
-    moving = BatchItem.objects.filter(cancelled_at=None, version__job__state__in=_MOVING).values("batch")
-    return Q(pk__in=waiting) | Q(pk__in=moving)
-
-
-_MOVING = tuple(state for state in ACTIVE_STATES if state != JobState.PENDING)
+    active = BatchItem.objects.filter(batch=OuterRef("pk"), cancelled_at=None, version__job__state__in=ACTIVE_STATES)
+    return UNSETTLED & (Q(pk__in=waiting) | Q(Exists(active)))
 
 
 def _stopped() -> QuerySet[ProviderAccount]:
@@ -146,7 +152,7 @@ def page(
 ) -> Page[BatchRow]:
     """One page by keyset. Cursors that make no sense are ignored."""
     stand = standing(selectors.visible_workspaces(user))
-    found = _filtered(user, filters, stand).annotate(
+    found = _filtered(user, filters, stand, now=now).annotate(
         rank=Case(
             When(pk__in=stand.needing, then=Value(NEEDING)),
             When(pk__in=stand.unfinished, then=Value(RUNNING)),
@@ -187,10 +193,8 @@ def _beyond(place: tuple[int, cursors.Place], *, forwards: bool) -> Q:
     return Q(**{f"rank__{'gt' if forwards else 'lt'}": rank}) | is_there
 
 
-def _filtered(user: selectors.Person, filters: Filters, stand: Standing) -> QuerySet[Batch]:
-    found = (
-        selectors.visible_batches(user).filter(sample_of=None).select_related("created_by").defer("report", "notify")
-    )
+def _filtered(user: selectors.Person, filters: Filters, stand: Standing, *, now: datetime) -> QuerySet[Batch]:
+    found = batchrows.readable(selectors.visible_batches(user).filter(sample_of=None), now=now)
     found = _in_state(found, filters.state, stand)
     if filters.mine:
         found = found.filter(created_by=user.pk)
@@ -215,14 +219,33 @@ def _filtered(user: selectors.Person, filters: Filters, stand: Standing) -> Quer
 
 def _in_state(found: QuerySet[Batch], state: str, stand: Standing) -> QuerySet[Batch]:
     match state:
+        case "":
+            return found
         case "attention":
             return found.filter(pk__in=stand.needing)
         case "unfinished":
             return found.filter(pk__in=stand.unfinished)
-        case "paused":
-            return found.filter(pk__in=stand.unfinished, paused_at__isnull=False)
         case "ended":
             return found.exclude(pk__in=stand.unfinished)
-        case "cancelled":
-            return found.filter(cancelled_at__isnull=False)
-    return found
+    # What has ended says its state by its kept counters; of the few others the items are counted.
+    counted = selectors.progress_of(list(found.filter(UNSETTLED)))
+    those = [key for key, progress in counted.items() if progress.state == state]
+    return found.filter(Q(pk__in=those) | _settled_as(BatchState(state)))
+
+
+def _settled_as(state: BatchState) -> Q:
+    """As `selectors.batch_state`, of kept counters: nothing of them moves or is held."""
+    none = {name: Q(**{f"settled_counts__{name}": 0}) for name in ("saved", "failed", "cancelled")}
+    is_settled = Q(settled_counts__settled_at__isnull=False)
+    complete = none["failed"] & none["cancelled"]
+    cancelled = none["failed"] & ~none["cancelled"]
+    match state:
+        case BatchState.COMPLETE:
+            return is_settled & complete
+        case BatchState.CANCELLED:
+            return is_settled & cancelled
+        case BatchState.FAILED:
+            return is_settled & ~none["failed"] & none["saved"]
+        case BatchState.PARTIALLY_COMPLETE:
+            return is_settled & ~none["failed"] & ~none["saved"]
+    return Q(pk__in=[])

@@ -5,19 +5,21 @@ A constant number of queries for any number of batches; what is over is not meas
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import Count, OuterRef, Subquery
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 
-from batches import listings, selectors, sentences, wording
+from batches import finishing, listings, selectors, sentences, wording
 from batches.engine import spending
-from batches.models import AccountHealth, Batch, Job, JobState
+from batches.models import ACCOUNT_SECRETS, OUTCOME_STATES, AccountHealth, Batch, Job, JobState
 from batches.wording import ENDED_STATES, Badge, BatchState
 
 #: Over which the pace of a batch is told.
-RATE_OVER = timedelta(minutes=10)
+RATE_OVER = timedelta(minutes=finishing.WINDOWS_MOST)
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Pace:
 
     rate: float | None = None
     oldest_due_at: datetime | None = None
+    left: finishing.Left | None = None
 
 
 NO_PACE, NOTHING_SPENT = Pace(), spending.Spent()
@@ -83,10 +86,11 @@ class BatchRow:
 
     @property
     def left_words(self) -> str:
-        """How long it will take, where that can be said."""
-        if self.is_over or self.batch.paused_at is not None or self.batch.account.health == AccountHealth.HELD:
+        """`about 24–31 min`; by the account's pace alone where it is too early, empty where nothing can be said."""
+        if not self.is_moving or self.batch.account.health == AccountHealth.HELD:
             return ""
-        return sentences.sending_duration(self.batch, self.progress)
+        left = self.pace.left
+        return finishing.between(left.low, left.high) if left else sentences.sending_duration(self.batch, self.progress)
 
     @property
     def cost_words(self) -> str:
@@ -114,12 +118,23 @@ class BatchRow:
         return listings.digest(*facts, self.sample_words, self.sentence, self.cost_words)
 
 
+def readable(found: QuerySet[Batch], *, now: datetime) -> QuerySet[Batch]:
+    """With what `rows` asks of each: its sample, who started it, and since when a document of it has been due."""
+    waiting = Job.objects.filter(
+        account=OuterRef("account"), lead_batch=OuterRef("pk"), state=JobState.PENDING, due_at__lte=now
+    )
+    joined = found.select_related("workspace", "account", "created_by", "sample").defer(
+        "report", "notify", "sample__report", *(f"account__{name}" for name in ACCOUNT_SECRETS)
+    )
+    return joined.annotate(due_since=Subquery(waiting.order_by("due_at").values("due_at")[:1]))
+
+
 def rows(found: Sequence[Batch], *, now: datetime, with_cost: bool = True) -> list[BatchRow]:
-    """These batches as they are now, in their order; read with account and starter."""
-    samples = {sample.sample_of_id: sample for sample in Batch.objects.filter(sample_of__in=found)} if found else {}
+    """These batches as they are now, in their order, as `readable` reads them."""
+    samples = {batch.pk: batch.sample for batch in found if hasattr(batch, "sample")}
     progress, starters = selectors.progress_of([*found, *samples.values()]), selectors.starters(found)
     moving = [batch for batch in found if progress[batch.pk].state not in ENDED_STATES]
-    paces = _paces(moving, now=now)
+    paces = _paces(moving, progress, now=now)
     families = {batch.pk: (batch.pk, *_keys(samples.get(batch.pk))) for batch in found} if with_cost else {}
     spent = spending.spent_by_batch(families) if families else {}
     return [
@@ -143,24 +158,68 @@ def _keys(sample: Batch | None) -> tuple[int, ...]:
 def rows_of(user: selectors.Person, public_ids: Iterable[str], *, now: datetime) -> list[BatchRow]:
     """The batches of these ids as they are now, as far as the user may see them."""
     wanted = selectors.visible_batches(user).filter(public_id__in=list(public_ids))
-    return rows(list(wanted.select_related("created_by").defer("report")), now=now)
+    return rows(list(readable(wanted, now=now)), now=now)
 
 
-def _paces(moving: Sequence[Batch], *, now: datetime) -> Mapping[int, Pace]:
+def _paces(moving: Sequence[Batch], progress: Mapping[int, selectors.Progress], *, now: datetime) -> Mapping[int, Pace]:
+    """In one query over what came to rest in these minutes."""
     if not moving:
         return {}
-    saved = Job.objects.filter(
-        state=JobState.SAVED, state_changed_at__gte=now - RATE_OVER, version__items__batch__in=moving
+    minutes = [now - timedelta(minutes=number) for number in range(finishing.WINDOWS_MOST + 1)]
+    in_minute = {
+        f"n{number}": Count(
+            "pk", filter=Q(state_changed_at__gt=minutes[number + 1], state_changed_at__lte=minutes[number])
+        )
+        for number in range(finishing.WINDOWS_MOST)
+    }
+    rested = Job.objects.filter(
+        state__in=OUTCOME_STATES, state_changed_at__gt=minutes[-1], version__items__batch__in=moving
     )
-    counted = dict(saved.order_by().values_list("version__items__batch").annotate(count=Count("pk")))
-    waiting = Job.objects.filter(
-        account=OuterRef("account"), lead_batch=OuterRef("pk"), state=JobState.PENDING, due_at__lte=now
+    counted = (
+        rested.order_by()
+        .values("version__items__batch")
+        .annotate(**in_minute, saved=Count("pk", filter=Q(state=JobState.SAVED)))
     )
-    oldest = Batch.objects.filter(pk__in=[batch.pk for batch in moving]).annotate(
-        due=Subquery(waiting.order_by("due_at").values("due_at")[:1])
+    lately = {row["version__items__batch"]: {**row} for row in counted}
+    shares = _shares(moving, progress)
+    paces = {}
+    for batch in moving:
+        row: Mapping[str, Any] = lately.get(batch.pk, {})
+        finished = [row.get(name, 0) for name in in_minute]
+        left = _left(batch, progress[batch.pk], finished, shares[batch.account_id], now=now)
+        paces[batch.pk] = Pace(_rate(row.get("saved", 0), batch, now), getattr(batch, "due_since", None), left)
+    return paces
+
+
+def _shares(moving: Sequence[Batch], progress: Mapping[int, selectors.Progress]) -> Mapping[int, int]:
+    """By account, the weights of those of these batches that are sent there."""
+    weights: dict[int, int] = defaultdict(int)
+    for batch in moving:
+        is_sent = progress[batch.pk].waiting_count and batch.paused_at is None
+        weights[batch.account_id] += batch.weight if is_sent else 0
+    return weights
+
+
+def _left(
+    batch: Batch, progress: selectors.Progress, finished: Sequence[int], shares: int, *, now: datetime
+) -> finishing.Left | None:
+    """As on the batch's page, which knows of a batch's first minutes and its tail as well."""
+    count, span = finishing.spans(max(1.0, (now - batch.created_at).total_seconds()))
+    if span != 60:
+        return None
+    return finishing.left(
+        finishing.Work(
+            remaining=progress.counts.in_progress,
+            waiting=progress.waiting_count,
+            saved=progress.counts.saved,
+            age=(now - batch.created_at).total_seconds(),
+            finished=finished[:count],
+            span=span,
+            interval=sentences.interval_ms(batch.account) / 1000,
+            share=batch.weight,
+            shares=max(shares, batch.weight),
+        )
     )
-    due = dict(oldest.values_list("pk", "due"))
-    return {batch.pk: Pace(_rate(counted.get(batch.pk, 0), batch, now), due.get(batch.pk)) for batch in moving}
 
 
 def _rate(saved: int, batch: Batch, now: datetime) -> float | None:

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count, IntegerField, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from batches import batchlist, batchrows, selectors, uploads, wording
 from batches.batchrows import BatchRow
 from batches.models import (
-    ACCOUNT_SECRETS,
     IN_FLIGHT_STATES,
     AccountHealth,
     Batch,
@@ -68,23 +67,26 @@ class Overview:
 
 
 def batches(workspaces: Sequence[Workspace], *, now: datetime) -> Overview:
-    """What is not over, and the newest of what is."""
+    """What is not over, and what ended last: those whose end was not noticed yet, then by when it was."""
     if not workspaces:
         return Overview()
     unfinished = batchlist.is_unfinished(workspaces) | Q(waits_for_release=True)
-    newest = _of(workspaces).order_by("-created_at", "-pk")
+    newest = _of(workspaces, now=now).order_by("-created_at", "-pk")
     open_ones = list(newest.filter(unfinished)[: RUNNING_SHOWN + 1])
     more = newest.filter(unfinished).count() - RUNNING_SHOWN if len(open_ones) > RUNNING_SHOWN else 0
-    over = list(newest.exclude(unfinished)[:FINISHED_SHOWN])
+    lately = (
+        _of(workspaces, now=now)
+        .exclude(unfinished)
+        .order_by(F("settled_counts__seen_at").desc(nulls_first=True), "-pk")
+    )
+    over = list(lately[:FINISHED_SHOWN])
     rows = batchrows.rows([*open_ones[:RUNNING_SHOWN], *over], now=now, with_cost=False)
     count = min(len(open_ones), RUNNING_SHOWN)
     return Overview(Running(rows[:count], more), rows[count:])
 
 
-def _of(workspaces: Sequence[Workspace]) -> QuerySet[Batch]:
-    found = Batch.objects.filter(workspace__in=workspaces, sample_of=None)
-    secrets = (f"account__{name}" for name in ACCOUNT_SECRETS)
-    return found.select_related("workspace", "account", "created_by").defer("report", *secrets)
+def _of(workspaces: Sequence[Workspace], *, now: datetime) -> QuerySet[Batch]:
+    return batchrows.readable(Batch.objects.filter(workspace__in=workspaces, sample_of=None), now=now)
 
 
 # --- accounts -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from batches import batchlist, batchrows, rights, savedviews, selectors
+from batches import batchlist, batchrows, savedviews, selectors
 from batches.batchlist import STATES, Filters
 from batches.models import Template, ViewPage, Workspace
 from batches.views import filters as filtering
@@ -48,7 +48,6 @@ def batch_list(request: SignedInRequest) -> HttpResponse:
         "templates": templates,
         "workspaces": workspaces,
         "saved": savedviews.of(request.user, ViewPage.BATCHES, asked.asked),
-        "may_start": rights.may_somewhere(request.user, rights.START),
         "shows_workspace": len(workspaces) > 1,
         "is_live": any(not row.is_over for row in page.rows),
         "live_url": reverse("batches:batch_list_live"),

@@ -66,6 +66,8 @@ def test_the_batch_list_is_filtered_by_what_the_address_says(
         "from=2026-03-01&to=2026-03-02&mine=1": ["Mine"],
         "to=2026-02-28": ["Paused"],
         "state=paused": ["Paused"],
+        "state=complete&mine=1": ["Mine"],
+        "state=failed": [],
         "template=invoice": ["Filled"],
         "template=x": ["Filled"],
         "state=nonsense&from=yesterday&q=aus": ["Paused"],
