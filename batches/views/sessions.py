@@ -124,6 +124,7 @@ def end_sessions(user: User, *, now: datetime) -> None:
 
 def form_too_old(request: HttpRequest, reason: str = "") -> HttpResponse:
     """A form of another session: somebody signed in again meanwhile. An upload lands on its form again."""
-    if request.path == reverse("batches:batch_new") and request.user.is_authenticated:
+    has_cookie = settings.CSRF_COOKIE_NAME in request.COOKIES  # without, the next try would end here as well
+    if has_cookie and request.path == reverse("batches:batch_new") and request.user.is_authenticated:
         return redirect(f"{request.path}?again=1")
     return render(request, "403_csrf.html", status=403)
