@@ -83,20 +83,22 @@ class Alerts:
     more_count: int
 
 
-def open_alerts(mine: Sequence[Workspace]) -> Alerts:
+def open_alerts(mine: Sequence[Workspace], *, most: int = ALERTS_SHOWN, with_held: bool = False) -> Alerts:
     """Open alerts about documents and batches of these workspaces, the accounts that they use, and what all share: the
-    store and the mail server. Held accounts are told apart from them."""
+    store and the mail server. Held accounts are told apart from them, unless `with_held`."""
     about_mine = Q(batch__workspace__in=mine) | Q(job__version__document__workspace__in=mine)
-    about_mine |= Q(kind__in=OF_ACCOUNTS, account__in=selectors.usable_accounts(mine).values("pk"))
+    kinds = (*OF_ACCOUNTS, AlertKind.ACCOUNT_HELD) if with_held else OF_ACCOUNTS
+    about_mine |= Q(kind__in=kinds, account__in=selectors.usable_accounts(mine).values("pk"))
     if mine:
         about_mine |= Q(kind__in=OF_ALL, job=None, batch=None)
-    alerts = Alert.objects.filter(about_mine, closed_at=None).exclude(kind=AlertKind.ACCOUNT_HELD)
+    alerts = Alert.objects.filter(about_mine, closed_at=None)
+    alerts = alerts if with_held else alerts.exclude(kind=AlertKind.ACCOUNT_HELD)
     newest = alerts.select_related("job__version__document", "batch").order_by("-opened_at", "-id")
-    shown = list(newest[:ALERTS_SHOWN])
+    shown = list(newest[:most])
     for alert in shown:
         if alert.job:  # the link before the words names the document already
             alert.words = alert.words.removeprefix(f"{alert.job.version.document.business_id}: ")
-    return Alerts(shown, alerts.count() - len(shown) if len(shown) == ALERTS_SHOWN else 0)
+    return Alerts(shown, alerts.count() - len(shown) if len(shown) == most else 0)
 
 
 def running_actions(workspaces: Sequence[Workspace]) -> list[BulkAction]:

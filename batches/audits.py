@@ -24,7 +24,7 @@ _DOCUMENTS_MOST = 50
 _ACTIONS_MOST = 500
 COLUMNS = ("at", "who", "action", "subject", "business_id", "workspace", "reason", "from_where", "facts")
 _SLICE = 1000
-_SUBJECTS = ("batch", "draft", "document", "template", "bulk action", "account", "workspace", "user")
+_SUBJECTS = ("batch", "draft", "document", "template", "bulk action", "account", "webhook", "workspace", "user")
 
 #: Uploads of corrected rows that the page of a batch names.
 CORRECTIONS_SHOWN = 5
@@ -58,6 +58,9 @@ ACTIONS: Mapping[str, str] = {
     "change_account": "Changed",
     "hold_account": "Held",
     "resume_account": "Resumed sending on",
+    "test_account": "Tested the connection of",
+    "reveal_event": "Looked at the content of",
+    "replay_events": "Replayed webhook events of",
     "start_load_test": "Started a load test on",
     "end_load_test": "Ended a load test on",
     "add_workspace": "Added workspace",

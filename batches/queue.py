@@ -71,6 +71,12 @@ def waiting(*, now: datetime) -> int:
     return len(OrmQ.objects.filter(lock__lte=now).values_list("pk", flat=True)[:100])
 
 
+def schedules() -> list[tuple[str, int, datetime | None]]:
+    """Name, minutes between two runs and next run of each schedule; a cluster moves the last on as it starts one."""
+    known = {row.name: row.next_run for row in Schedule.objects.filter(name__in=SCHEDULES).order_by("-pk")}
+    return [(name, minutes, known.get(name)) for name, (_task, minutes) in SCHEDULES.items()]
+
+
 def ensure_schedules() -> None:
     """One row per schedule, whatever was there before; safe to run twice and at once."""
     for name, (task, minutes) in SCHEDULES.items():

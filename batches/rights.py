@@ -189,9 +189,19 @@ def workspaces(person: Person, right: str) -> QuerySet[Workspace]:
 
 
 def somewhere(person: Person) -> frozenset[str]:
-    """Every right for which `may_somewhere` holds: what the frame of a page asks for all of its links at once."""
+    """Every right for which `may_somewhere` holds: what the frame of a page asks for all of its links at once.
+
+    Remembered on the person's object, which lives as long as a request, as Django remembers permissions there.
+    """
     if isinstance(person, AnonymousUser) or not person.is_active:
         return frozenset()
+    known: frozenset[str] | None = person.__dict__.get("_rights_somewhere")
+    if known is None:
+        known = person.__dict__["_rights_somewhere"] = _somewhere(person)
+    return known
+
+
+def _somewhere(person: User) -> frozenset[str]:
     if person.is_superuser:
         return frozenset(RIGHTS)
     held: set[str] = set()
@@ -208,8 +218,11 @@ def may_somewhere(person: Person, right: str) -> bool:
 def may_with_account(person: Person, right: str, account: ProviderAccount) -> bool:
     """Whether the right holds for an account. One that every workspace shares is nobody's by their role in one of them:
     it takes the permission itself, held directly or through a group."""
+    return right in rights_with_account(person, account)
+
+
+def rights_with_account(person: Person, account: ProviderAccount) -> frozenset[str]:
+    """As `may_with_account`, all of them at once."""
     if isinstance(person, AnonymousUser) or not person.is_active:
-        return False
-    if account.workspace is None:
-        return _is_given(person, right)
-    return may(person, right, account.workspace)
+        return frozenset()
+    return _given(person) if account.workspace is None else rights(person, account.workspace)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from batches import wording
-from batches.models import ACTIVE_STATES, Batch, JobState, ProviderAccount
+from batches.models import ACTIVE_STATES, AccountHealth, Batch, HoldReason, JobState, ProviderAccount
 from batches.models.accounts import pace_seconds, sound_limit, sound_windows
 from batches.selectors import Progress
 from batches.wording import BatchState
@@ -263,3 +263,51 @@ def interval_ms(account: ProviderAccount) -> float:
     """Milliseconds between two documents in the long run; the account's slowest limit decides."""
     windows = [float(seconds * 1000 / most) for most, seconds in sound_windows(account.submit_windows)]
     return max([float(sound_limit(account, "submit_interval_ms")), *windows])
+
+
+def data_terms(account: ProviderAccount) -> str:
+    """What whoever starts a batch should know of where its content goes; empty where nothing is written down."""
+    said = []
+    if account.processing_region or account.processor:
+        where = f" in {account.processing_region}" if account.processing_region else ""
+        who = f" by {account.processor}" if account.processor else ""
+        said.append(f"Rendered{where}{who}.")
+    kept = [f"the content after {account.source_retention}"] if account.source_retention else []
+    kept += [f"the PDF after {account.output_retention}"] if account.output_retention else []
+    if kept:
+        said.append(f"Deleted there: {', '.join(kept)}.")
+    return " ".join([*said, wording.sentence(account.data_notes)]).strip()
+
+
+def account_state(account: ProviderAccount, *, is_asked_to_wait: bool = False) -> str:
+    """The word of `wording.ACCOUNT_BADGES`."""
+    if account.archived_at is not None:
+        return "archived"
+    if account.health == AccountHealth.HELD:
+        return AccountHealth.HELD
+    if account.on_probation:
+        return "trial"
+    return "paused" if is_asked_to_wait else AccountHealth.OPEN
+
+
+def breaker(account: ProviderAccount, *, opens_at: int) -> str:
+    """What the row of failed calls means."""
+    failed = account.transport_failure_count
+    if account.health == AccountHealth.HELD and account.hold_reason == HoldReason.UNREACHABLE:
+        probe = f" The next probe leaves at {wording.clock(account.probe_at)}." if account.probe_at else ""
+        return f"Open: {failed:,} calls in a row did not get through.{probe}"
+    if failed:
+        calls = f"{failed:,} call{'' if failed == 1 else 's'} in a row did"
+        return f"Closed; {calls} not get through. With {opens_at:,} the account is held and probed by itself."
+    return "Closed: the last call got through."
+
+
+def credit(account: ProviderAccount) -> str:
+    """What is known of the account's money."""
+    seen = f" Balance last seen: {account.balance_seen:f}, in the provider's own unit." if account.balance_seen else ""
+    if account.hold_reason == HoldReason.CREDIT:
+        look = f" The balance is read again at {wording.clock(account.probe_at)}." if account.probe_at else ""
+        return f"The provider says that there is none.{seen}{look}"
+    if account.on_probation:
+        return f"On trial: one document at a time, until one is accepted.{seen}"
+    return f"Nothing says that it is short.{seen}"

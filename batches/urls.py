@@ -11,6 +11,8 @@ from django.views.generic import RedirectView
 
 from batches.api.batches import api, not_found
 from batches.views import (
+    account_changes,
+    accounts,
     across,
     audit,
     batch_list,
@@ -26,6 +28,7 @@ from batches.views import (
     health,
     help,
     home,
+    inbox,
     new_batch,
     notices,
     previews,
@@ -39,6 +42,7 @@ from batches.views import (
     thumbnails,
     verbs,
     versions,
+    vitals,
     webhooks,
 )
 
@@ -143,6 +147,19 @@ pages: list[URLPattern | URLResolver] = [
     path("notices/", notices.notice_list, name="notice_list"),
     path("notices/seen/", notices.notices_seen, name="notices_seen"),
     path("rights/", rights.rights_list, name="rights_list"),
+    path("accounts/", accounts.account_list, name="account_list"),
+    path("accounts/<slug:slug>/", accounts.account_detail, name="account_detail"),
+    path("accounts/<slug:slug>/live/", accounts.account_live, name="account_live"),
+    path("accounts/<slug:slug>/limits/", account_changes.account_limits, name="account_limits"),
+    path("accounts/<slug:slug>/test/", account_changes.account_test, name="account_test"),
+    path("accounts/<slug:slug>/hold/", account_changes.account_hold, name="account_hold"),
+    path("accounts/<slug:slug>/resume/", account_changes.account_resume, name="account_resume"),
+    path("inbox/", inbox.inbox, name="inbox"),
+    path("accounts/<slug:slug>/replay/", inbox.inbox_replay, name="inbox_replay"),
+    path("inbox/<int:number>/", inbox.inbox_event, name="inbox_event"),
+    path("inbox/<int:number>/reveal/", inbox.inbox_reveal, name="inbox_reveal"),
+    path("health/", vitals.vitals_page, name="vitals"),
+    path("health/live/", vitals.vitals_live, name="vitals_live"),
     path("audit/", audit.audit_list, name="audit_list"),
     path("audit/entries.csv", audit.audit_csv, name="audit_csv"),
     path("help/", help.help_index, name="help_index"),

@@ -87,7 +87,24 @@ BATCH_BADGES: Mapping[str, Badge] = {
 
 ACCOUNT_BADGES: Mapping[str, Badge] = {
     AccountHealth.OPEN: Badge("Open", "saved", "Documents are sent at its pace."),
-    AccountHealth.HELD: Badge("Held", "held", "Nothing new is sent until it goes on."),
+    AccountHealth.HELD: Badge("Held", "held", "Nothing new is sent; what the provider has is still saved."),
+    "trial": Badge("On trial", "moving", "One document at a time, until one is accepted."),
+    "paused": Badge("Asked to wait", "waiting", "The provider asked for a pause; it goes on by itself."),
+    "archived": Badge("Archived", "stopped", "No batch can be started on it any more."),
+}
+
+#: What a webhook event did, by the word that an address has for it.
+EVENT_BADGES: Mapping[str, Badge] = {
+    "woke": Badge("Woke a document", "saved", "The document was awaited, and was read at once."),
+    "late": Badge("Too late", "stopped", "The document was past that already: found by polling, or told of before."),
+    "unmatched": Badge(
+        "No document known",
+        "held",
+        "No document of this account has that provider job. It is matched by itself should the job become known; else "
+        "the same key is used elsewhere, or somebody sent a document past this site.",
+    ),
+    "other": Badge("Names no document", "stopped", "It is about the account, or nothing was awaited when it came."),
+    "waiting": Badge("Not looked at yet", "waiting", "Stored; a worker or the sweep looks at it within a minute."),
 }
 
 #: How a bulk action stands, and what became of each of its documents.
@@ -390,6 +407,17 @@ def sentence(text: str) -> str:
 def clock(instant: datetime) -> str:
     """`09:12:41 UTC`, of an instant of these hours."""
     return f"{instant.astimezone(UTC):%H:%M:%S} UTC"
+
+
+def length(seconds: float) -> str:
+    """A measured time: `0.8 s`, `31 s`, `2.5 min`, `3 h`, `4 days`."""
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{round(seconds / 60, 1):g} min"
+    return f"{round(seconds / 3600, 1):g} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"
 
 
 def documents(count: int) -> str:

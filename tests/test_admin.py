@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -41,7 +42,9 @@ from batches.models import (
     StoreFinding,
     StoreSweep,
     Submission,
+    SweepRun,
     WebhookEvent,
+    WebhookRefusal,
 )
 from tests.engine.test_deadlines import fill as fill_durations
 from tests.factories import (
@@ -93,6 +96,10 @@ def fill(batch: Batch, admin_user: User, *, number: int = 1) -> Job:
     Duration.objects.create(account=account, job=job, submission=submission, outcome="saved", at=NOW, total_seconds=2)
     StoreFinding.objects.create(kind="orphaned", storage_key=f"north/{number}", words="No row names it.", found_at=NOW)
     StoreSweep.objects.get_or_create(kind="objects")
+    SweepRun.objects.create(name=f"sweep {number}", ran_at=NOW)
+    WebhookRefusal.objects.create(
+        account=account, hour=NOW + timedelta(hours=number), status=401, words="x", count=1, last_at=NOW
+    )
     make_bulk_action_item(action=make_bulk_action(batch=batch), job=job)
     ColumnMapping.objects.create(workspace=batch.workspace, header_sha256="0" * 64, mapping={"Nr": "id"})
     make_draft(batch=batch, account=account, created_by=admin_user)

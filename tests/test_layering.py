@@ -18,6 +18,7 @@ BATCHES = Path(__file__).resolve().parent.parent / "batches"
 READERS = frozenset(
     {
         "actionlist",
+        "account_rows",
         "actions",
         "archives",
         "attention",
@@ -35,6 +36,7 @@ READERS = frozenset(
         "finishing",
         "headway",
         "help",
+        "inbox_rows",
         "listings",
         "notices",
         "overview",

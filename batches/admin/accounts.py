@@ -116,6 +116,7 @@ class ProviderAccountAdmin(Kept):
                     "submit_interval_ms",
                     "submit_burst",
                     "submit_windows",
+                    "pace_source",
                     "max_in_flight",
                     "poll_interval_ms",
                     "download_interval_ms",
@@ -131,7 +132,18 @@ class ProviderAccountAdmin(Kept):
         ),
         (
             "Price and data",
-            {"fields": ("price_per_job", "price_currency", "price_source", "data_terms")},
+            {
+                "fields": (
+                    "price_per_job",
+                    "price_currency",
+                    "price_source",
+                    "processing_region",
+                    "source_retention",
+                    "output_retention",
+                    "processor",
+                    "data_notes",
+                )
+            },
         ),
     )
 

@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from batches import wording
 from batches.admin.kinds import Evidence
 from batches.admin.searching import OfAccount
-from batches.models import Duration, Exchange, Job, JobEvent, Submission, WebhookEvent, Workspace
+from batches.models import Duration, Exchange, Job, JobEvent, Submission, WebhookEvent, WebhookRefusal, Workspace
 
 
 @admin.register(Job)
@@ -127,6 +127,12 @@ class WebhookEventAdmin(MaskedProviderJob):
     finds = {"event": "pk"}
     list_display = ("received_at", "account", "type", "provider_job", "outcome", "processed_at")
     list_filter = (OfAccount,)
+    list_select_related = ("account",)
+
+
+@admin.register(WebhookRefusal)
+class WebhookRefusalAdmin(Evidence):
+    list_display = ("hour", "account", "status", "words", "count", "last_at")
     list_select_related = ("account",)
 
 

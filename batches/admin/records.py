@@ -22,6 +22,7 @@ from batches.models import (
     SettledCounts,
     StoreFinding,
     StoreSweep,
+    SweepRun,
     Workspace,
 )
 from batches.views.access import record
@@ -98,6 +99,11 @@ class PacingLaneAdmin(Evidence):
 @admin.register(PumpSlot)
 class PumpSlotAdmin(Evidence):
     list_display = ("number", "owner", "lease_until", "heartbeat_at")
+
+
+@admin.register(SweepRun)
+class SweepRunAdmin(Evidence):
+    list_display = ("name", "ran_at", "found_at")
 
 
 @admin.register(StoreFinding)

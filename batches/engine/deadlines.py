@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from batches import wording
 from batches.engine import expectations
 from batches.models import Duration, JobState, ProviderAccount
 from batches.models.accounts import sound_limit
@@ -99,8 +100,8 @@ def suggest(size_class: int | None, times: Sequence[float]) -> Suggestion | None
     wanted = max(FLOOR_SECONDS, P95_TIMES * p95, WORST_TIMES * worst)
     seconds = int(min(CEILING_SECONDS, math.ceil(wanted / 30) * 30))
     words = (
-        f"95 % of {len(known):,} {size_words(size_class)} finished within {_length(p95)}, the slowest in "
-        f"{_length(worst)}: {_length(seconds)} suggested."
+        f"95 % of {len(known):,} {size_words(size_class)} finished within {wording.length(p95)}, the slowest in "
+        f"{wording.length(worst)}: {wording.length(seconds)} suggested."
     )
     return Suggestion(size_class, seconds, words)
 
@@ -123,12 +124,3 @@ def _rows(account_id: int, *, seen_in_time: bool = False) -> list[tuple[str, flo
 
 def _at(ascending: Sequence[float], share: float) -> float:
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
-
-
-def _length(seconds: float) -> str:
-    """`0.8 s`, `31 s`, `2 min`, `2.5 min`, `3 h`."""
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

@@ -33,6 +33,8 @@ from batches.models.accounts import unreadable_limits
 
 log = logging.getLogger(__name__)
 
+#: Calls in a row that did not get through hold an account.
+OPENS_AT = ENGINE.unreachable_after
 #: How far back `submissions_failed` looks: further than one document has tries.
 SUBMISSIONS_LOOKED_AT = 30
 

@@ -11,11 +11,21 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from django.db.models import F
+
 from batches import queue
 from batches.engine import credit, mishaps, wakeups
 from batches.engine.accounts import provider_config
 from batches.engine.wakeups import Event
-from batches.models import ACCOUNT_SECRETS, ProviderAccount, Submission, UnreadableSecret, WebhookEvent, WebhookOutcome
+from batches.models import (
+    ACCOUNT_SECRETS,
+    ProviderAccount,
+    Submission,
+    UnreadableSecret,
+    WebhookEvent,
+    WebhookOutcome,
+    WebhookRefusal,
+)
 from batches.providers import make_provider, redaction
 from batches.providers.base import Capabilities, ProviderConfig, ProviderEvent, SignatureRefused
 from batches.providers.errors import ProviderError
@@ -23,6 +33,8 @@ from batches.providers.errors import ProviderError
 #: The largest body that is taken. Events are notices of a few hundred bytes; this leaves room for a vendor's growth.
 BODY_BYTES_MOST = 256 * 1024
 KEPT_HEADERS = ("content-type", "user-agent")
+#: Refusals of one hour, account and answer are counted no further: whoever sends thousands costs no more writes.
+REFUSALS_COUNTED = 1000
 #: How long an unmatched event is read again for another job's id in it. Polling has long found the job by then.
 OTHERS_FOR = timedelta(days=1)
 
@@ -86,11 +98,30 @@ def receive(account: ProviderAccount, headers: Mapping[str, str], body: bytes, *
     return len(new)
 
 
+def note_refused(slug: str, refused: Refused, *, now: datetime) -> None:
+    """Count a delivery that was not taken, for who looks after the account. Never raises; nothing of it is kept."""
+    with mishaps.contained("counting a refused webhook", also_away=True):
+        account_id = ProviderAccount.objects.filter(slug=slug, archived_at=None).values_list("pk", flat=True).first()
+        if account_id is None:
+            return
+        key = {"account_id": account_id, "hour": now.replace(minute=0, second=0, microsecond=0)}
+        key |= {"status": refused.status}
+        rows = WebhookRefusal.objects.filter(**key)
+        counted = rows.values_list("count", flat=True).first()
+        if counted is None:
+            WebhookRefusal.objects.bulk_create([WebhookRefusal(**key, last_at=now)], ignore_conflicts=True)
+        elif counted >= REFUSALS_COUNTED:
+            return
+        rows.update(count=F("count") + 1, words=refused.words[:200], last_at=now)
+
+
 def _store(events: Mapping[str, ProviderEvent], delivery: WebhookEvent) -> list[ProviderEvent]:
     """Add a row, like `delivery` and under its dedupe key, for each event that has none. Committed when it returns."""
     account_id = delivery.account_id
     mine = WebhookEvent.objects.filter(account_id=account_id, dedupe_key__in=list(events))
     known = set(mine.values_list("dedupe_key", flat=True))
+    if known:
+        mine.update(repeat_count=F("repeat_count") + 1)
     fresh = {key: event for key, event in events.items() if key not in known}
     rows = []
     for key, event in fresh.items():

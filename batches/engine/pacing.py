@@ -194,6 +194,25 @@ def reserve(
     return Reservation(tuple(from_us(slot) for slot in slots), from_us(ask_again_us))
 
 
+@dataclass(frozen=True)
+class Outlook:
+    """When the next submission may leave, and until when the provider asked for a pause (None: it did not)."""
+
+    next_at: datetime
+    pause_until: datetime | None
+
+
+def outlook(account: ProviderAccount, row: PacingLane | None, *, now: datetime) -> Outlook:
+    """What the lane's row means at this moment; takes nothing. Without a row nothing was ever sent. Pure."""
+    now_us = to_us(now)
+    if row is None:
+        return Outlook(now, None)
+    state = LaneState(row.next_slot_us, row.cool_down_until_us, tuple(row.recent), row.interval_us)
+    _slots, next_us, _state = take(state, submit_limits(account), now_us=now_us, wanted=0, horizon_us=0)
+    pause_us = row.cool_down_until_us
+    return Outlook(from_us(max(next_us, pause_us)), from_us(pause_us) if pause_us > now_us else None)
+
+
 def cool_down(account_id: int, lane: Lane, until: datetime) -> None:
     """Nobody sends on this lane before `until`: the provider asked for it. Never shortens a pause."""
     with transaction.atomic():

@@ -24,6 +24,7 @@ from batches.engine import (
     slots,
     storecheck,
     storeorphans,
+    vitals,
     work,
 )
 from batches.engine.accounts import Providers
@@ -121,6 +122,8 @@ def sweep() -> None:
     clock = SystemClock()
     clock.calibrate()
     done = sweep_rows(open_store(settings.STORAGE_URL), now=clock.now()).as_dict()
+    with mishaps.contained("noting what the sweep did"):
+        vitals.note_sweep(done, now=clock.now())
     log.log(logging.INFO if any(done.values()) else logging.DEBUG, "sweep: %s", done)
 
 

@@ -147,9 +147,15 @@ def _settle_each(events: Sequence[Event], *, now: datetime) -> list[Event]:
     return unmatched
 
 
-@again_after_deadlock
 def settle(events: Sequence[Event], *, now: datetime) -> list[Event]:
     """Make the read of each event's job due now, and say on its row what it did. Returns those without a job."""
+    outcomes = settled(events, now=now)
+    return [event for event in events if outcomes[event.id] is WebhookOutcome.UNMATCHED]
+
+
+@again_after_deadlock
+def settled(events: Sequence[Event], *, now: datetime) -> dict[int, WebhookOutcome]:
+    """As `settle`; returns what each event did, by its id."""
     named = [event for event in events if event.provider_job_id]
     unnamed = [event for event in events if not event.provider_job_id]
     rows = Submission.objects.filter(
@@ -162,7 +168,7 @@ def settle(events: Sequence[Event], *, now: datetime) -> list[Event]:
             "pk", "account_id", "provider_job_id", "job_id", "job__state", "watch_at"
         )
     }
-    jobs, watches, unmatched = set(), set(), []
+    jobs, watches = set(), set()
     outcomes: dict[int, WebhookOutcome] = {}
     for account_id in sorted({event.account_id for event in unnamed}):
         found = _oldest_accepted(account_id, now=now)
@@ -173,7 +179,6 @@ def settle(events: Sequence[Event], *, now: datetime) -> list[Event]:
         match = known.get((event.account_id, event.provider_job_id))
         if match is None:
             outcomes[event.id] = WebhookOutcome.UNMATCHED
-            unmatched.append(event)
             continue
         pk, job_id, state, watch_at = match
         outcomes[event.id] = WebhookOutcome.WOKE
@@ -189,7 +194,7 @@ def settle(events: Sequence[Event], *, now: datetime) -> list[Event]:
     if watches:
         Submission.objects.filter(pk__in=watches, watch_at__gt=now).update(watch_at=now)
     _mark(outcomes, now=now)
-    return unmatched
+    return outcomes
 
 
 def _oldest_accepted(account_id: int, *, now: datetime) -> list[int]:
@@ -240,14 +245,14 @@ class Told:
     completions: int
 
 
-def told_lately(account_id: int) -> Told:
+def told_lately(account_id: int, *, kind: str | None = None) -> Told:
     """Only events that say that a job has ended count, where the vendor's words for that are known."""
     told = WebhookEvent.objects.filter(
         account_id=OuterRef("account_id"),
         provider_job_id=OuterRef("submission__provider_job_id"),
         received_at__lte=OuterRef("at"),
     )
-    kind = ProviderAccount.objects.values_list("kind", flat=True).get(pk=account_id)
+    kind = kind or ProviderAccount.objects.values_list("kind", flat=True).get(pk=account_id)
     if types := capabilities_of(kind).finished_events:
         told = told.filter(type__in=types)
     newest = Duration.objects.filter(account_id=account_id, outcome=JobState.SAVED).order_by("-id")

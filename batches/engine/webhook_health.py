@@ -48,17 +48,31 @@ def of(account_id: int) -> WebhookHealth:
     account = (
         ProviderAccount.objects.filter(pk=account_id)
         .annotate(expects=Q(webhook_secret__gt="") | Q(webhook_secret_previous__gt="") | Q(webhook_id__gt=""))
-        .values("expects", "webhook_registered_at", "created_at", "archived_at")
+        .values("kind", "expects", "webhook_registered_at", "created_at", "archived_at")
         .get()
     )
     expected = bool(account["expects"]) and account["archived_at"] is None
     events = WebhookEvent.objects.filter(account_id=account_id).order_by("-received_at")
     last = events.values_list("received_at", flat=True).first()
-    since = max(filter(None, (last, account["webhook_registered_at"], account["created_at"])))
+    expected_since = account["webhook_registered_at"] or account["created_at"]
+    return _health(account_id, account["kind"], expected=expected, last=last, expected_since=expected_since)
+
+
+def of_account(account: ProviderAccount, *, has_secret: bool, last: datetime | None) -> WebhookHealth:
+    """As `of`, of an account that was read, with whether it has a secret and when the last event came."""
+    expected = (has_secret or bool(account.webhook_id)) and account.archived_at is None
+    expected_since = account.webhook_registered_at or account.created_at
+    return _health(account.pk, account.kind, expected=expected, last=last, expected_since=expected_since)
+
+
+def _health(
+    account_id: int, kind: str, *, expected: bool, last: datetime | None, expected_since: datetime
+) -> WebhookHealth:
+    since = max(filter(None, (last, expected_since)))
     saved = Duration.objects.filter(account_id=account_id, outcome=JobState.SAVED).order_by("-id")
     newest = list(saved.values_list("at", flat=True)[:SILENT_COMPLETIONS])
     unheard = [at for at in newest if at > since]
-    lately = wakeups.told_lately(account_id)
+    lately = wakeups.told_lately(account_id, kind=kind)
     return WebhookHealth(
         expected=expected,
         last_received_at=last,

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from django.core.exceptions import ValidationError
+from django.utils import timezone
 
-from batches.management import choosing
+from batches.engine import account_changes
+from batches.management import auditing, choosing
 from batches.models import LearnedDeadline, ProviderAccount, UnreadableSecret
 
 FROM_STDIN = "-"
@@ -78,6 +79,12 @@ SETTINGS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "learned_deadline": (_learned, "off, suggested or on"),
     "key_retention_seconds": (_whole, "whole seconds"),
     "key_retention_source": (_words, "where the number comes from"),
+    "pace_source": (_words, "where the limits come from"),
+    "processing_region": (_words, "where documents are rendered"),
+    "source_retention": (_words, "how long the provider keeps what is sent"),
+    "output_retention": (_words, "how long the provider keeps the PDF"),
+    "processor": (_words, "who processes it, and under which contract"),
+    "data_notes": (_words, "some words"),
     "download_hosts": (_hosts, "host names with commas between"),
     "renders_inside": (_yes, "yes or no"),
     "price_per_job": (_price, "a price such as 0.0013, or nothing"),
@@ -88,10 +95,10 @@ SETTINGS: Mapping[str, tuple[Callable[[str], Any], str]] = {
 }
 
 
-def apply(account: ProviderAccount, pairs: Sequence[str]) -> dict[str, Any]:
-    """Set the pairs on the account, checked as the admin would, and save them.
+def apply(account: ProviderAccount, pairs: Sequence[str], *, reason: str) -> dict[str, Any]:
+    """Set the pairs on the account, checked and written down as a change on its page is.
 
-    Returns what was set, without secrets. Raises `CommandError` (exit code 2) with nothing saved.
+    Returns what was asked for, without secrets. Raises `CommandError` (exit code 2) with nothing saved.
     """
     changes: dict[str, Any] = {}
     for pair in pairs:
@@ -109,14 +116,8 @@ def apply(account: ProviderAccount, pairs: Sequence[str]) -> dict[str, Any]:
         with contextlib.suppress(UnreadableSecret):  # an old one that nobody can read is of no use
             changes["webhook_secret_previous"] = account.webhook_secret  # still accepted while the provider rotates
         changes["webhook_rotated_at"] = None
-    for key, value in changes.items():
-        setattr(account, key, value)
-    untouched = [field.name for field in account._meta.fields if field.name not in changes]
     try:
-        account.clean_fields(exclude=untouched)
-        account.clean()
-    except ValidationError as error:
-        words = "; ".join(f"{key}: {' '.join(messages)}" for key, messages in error.message_dict.items())
-        raise choosing.refusal(words) from error
-    account.save(update_fields=list(changes))
+        account_changes.change(account.pk, changes, by=auditing.by(), reason=reason, now=timezone.now())
+    except account_changes.Refused as error:
+        raise choosing.refusal(str(error)) from error
     return {key: "set" if key in SECRETS else str(value) for key, value in changes.items() if key in SETTINGS}

@@ -32,6 +32,7 @@ from batches.models.evidence import (
     AuditEntry,
     WebhookEvent,
     WebhookOutcome,
+    WebhookRefusal,
 )
 from batches.models.exports import (
     EXPORTS_AT_WORK,
@@ -61,7 +62,7 @@ from batches.models.jobs import (
 )
 from batches.models.notices import Notice, NoticeEvent, NoticeWatch
 from batches.models.objects import FindingKind, StoreFinding, StoreSweep, SweepKind
-from batches.models.pumps import PumpSlot
+from batches.models.pumps import PumpSlot, SweepRun
 from batches.models.repairs import BulkAction, BulkActionItem, ItemResult, Verb
 from batches.models.savedviews import SavedView, ViewPage
 from batches.models.settled import SettledCounts
@@ -134,6 +135,7 @@ __all__ = [
     "Submission",
     "SubmissionOutcome",
     "SweepKind",
+    "SweepRun",
     "TakeRows",
     "Template",
     "TemplateVersion",
@@ -142,5 +144,6 @@ __all__ = [
     "ViewPage",
     "WebhookEvent",
     "WebhookOutcome",
+    "WebhookRefusal",
     "Workspace",
 ]

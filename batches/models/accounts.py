@@ -225,6 +225,12 @@ class ProviderAccount(models.Model):
         validators=within("download_interval_ms"),
         help_text="Least time between two downloads, in milliseconds; 0: as fast as they come.",
     )
+    pace_source = models.CharField(
+        max_length=200,
+        blank=True,
+        default="",
+        help_text="Where these limits come from, such as: free tier, 20 a minute.",
+    )
     max_in_flight = models.PositiveIntegerField(
         default=20, validators=within("max_in_flight"), help_text="Most jobs at the provider at the same time."
     )
@@ -243,7 +249,19 @@ class ProviderAccount(models.Model):
     price_per_job = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True)
     price_currency = models.CharField(max_length=3, blank=True, default="USD")
     price_source = models.CharField(max_length=200, blank=True, default="")
-    data_terms = models.JSONField(default=dict, blank=True)
+    processing_region = models.CharField(
+        max_length=100, blank=True, default="", help_text="Where documents are rendered, such as: Frankfurt, EU."
+    )
+    source_retention = models.CharField(
+        max_length=100, blank=True, default="", help_text="How long the provider keeps what is sent, such as: 1 hour."
+    )
+    output_retention = models.CharField(
+        max_length=100, blank=True, default="", help_text="How long the provider keeps the PDF, such as: 24 hours."
+    )
+    processor = models.CharField(
+        max_length=200, blank=True, default="", help_text="Who processes it and under which contract."
+    )
+    data_notes = models.TextField(blank=True, default="", help_text="What else whoever starts a batch should know.")
     delete_remote_after_save = models.BooleanField(default=False)
     renders_inside = models.BooleanField(
         default=False,

@@ -34,6 +34,7 @@ class WebhookEvent(models.Model):
     provider_job_id = models.CharField(max_length=200, blank=True, default="")
     outcome = models.CharField(max_length=20, choices=WebhookOutcome.choices, default=WebhookOutcome.WAITING)
     processed_at = models.DateTimeField(null=True, blank=True)
+    repeat_count = models.PositiveIntegerField(default=0, help_text="How often the same bytes came again.")
 
     class Meta:
         permissions = [
@@ -48,6 +49,8 @@ class WebhookEvent(models.Model):
             models.Index(fields=["account", "provider_job_id"], name="webhook_event_by_job"),
             models.Index(fields=["account", "type", "received_at"], name="webhook_event_by_type"),
             models.Index(fields=["account", "received_at"], name="webhook_event_latest"),
+            models.Index(fields=["-received_at", "-id"], name="webhook_event_list"),
+            models.Index(fields=["outcome", "-received_at", "-id"], name="webhook_event_list_by_outcome"),
             models.Index(
                 fields=["account", "received_at"],
                 condition=models.Q(outcome="unmatched"),
@@ -61,6 +64,26 @@ class WebhookEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.type or 'event'} at {self.received_at:%Y-%m-%d %H:%M:%S}"
+
+
+class WebhookRefusal(models.Model):
+    """Deliveries of one hour that were not taken, counted by why. Nothing else of them is kept: anybody may send."""
+
+    account = models.ForeignKey(ProviderAccount, on_delete=models.PROTECT, related_name="webhook_refusals")
+    hour = models.DateTimeField()
+    status = models.PositiveSmallIntegerField(help_text="What was answered.")
+    words = models.CharField(max_length=200, help_text="Why, as it was answered last.")
+    count = models.PositiveIntegerField(default=0)
+    last_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["account", "hour", "status"], name="webhook_refusal_once_per_hour"),
+        ]
+        indexes = [models.Index(fields=["-hour"], name="webhook_refusal_latest")]
+
+    def __str__(self) -> str:
+        return f"{self.count} refused ({self.status}) in the hour from {self.hour:%Y-%m-%d %H:%M}"
 
 
 class AlertKind(models.TextChoices):

@@ -1,4 +1,4 @@
-"""Pump slots: how many pumps may run at once, and who is alive."""
+"""Pump slots: how many pumps may run at once, and who is alive. And what the periodic pass did last."""
 
 from __future__ import annotations
 
@@ -23,3 +23,19 @@ class PumpSlot(models.Model):
 
     def __str__(self) -> str:
         return f"slot {self.number}"
+
+
+class SweepRun(models.Model):
+    """The last pass of the periodic sweep, and the last one that found something to do. One row."""
+
+    name = models.CharField(max_length=20)
+    ran_at = models.DateTimeField()
+    facts = models.JSONField(default=dict, help_text="What the last pass did, in rows and files.")
+    found_at = models.DateTimeField(null=True, blank=True)
+    found = models.JSONField(default=dict, blank=True, help_text="The same of the last pass that did anything.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["name"], name="sweep_run_once_per_name")]
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.ran_at:%Y-%m-%d %H:%M:%S}"

@@ -93,3 +93,7 @@ class ArtifactStore(Protocol):
     def ready(self) -> None:
         """Return when objects can be read and written, as far as can be told without writing one."""
         ...
+
+    def free_bytes(self) -> int | None:
+        """What still fits, or None where nobody can tell."""
+        ...

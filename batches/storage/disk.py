@@ -169,6 +169,12 @@ class DiskStore:
 
     # --- how a file appears --------------------------------------------------------------------------------------
 
+    def free_bytes(self) -> int | None:
+        try:
+            return shutil.disk_usage(self.root).free
+        except OSError:
+            return None
+
     def _path(self, key: str) -> Path:
         return self.root / checked_key(key)  # which holds no step that could leave it
 

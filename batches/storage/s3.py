@@ -215,6 +215,9 @@ class S3Store:
         with _store_words("(list)"):
             self._client().list_objects_v2(Bucket=self.bucket, Prefix=self.prefix, MaxKeys=1)
 
+    def free_bytes(self) -> int | None:
+        return None  # a bucket has no end that it tells of
+
     # --- the connection ------------------------------------------------------------------------------------------
 
     def _storage(self) -> _Objects:

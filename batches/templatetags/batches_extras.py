@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from batches import sentences, wording
-from batches.models import JobState
+from batches.models import JobState, ProviderAccount
 from batches.navigation import Frame, Link
 from batches.navigation import frame as frame_of
 from batches.selectors import Progress
@@ -26,8 +26,11 @@ register.filter("masked", wording.masked)
 register.filter("pace", wording.pace)
 register.filter("sentence", wording.sentence)
 register.filter("interval_ms", sentences.interval_ms)
+register.filter("data_terms", sentences.data_terms)
+register.filter("length_words", wording.length)
 
 BAR_WIDTH = 1000
+SPARK_HEIGHT = 60
 #: Three failed of a hundred thousand must still be seen.
 LEAST_SEGMENT = 8
 
@@ -36,6 +39,19 @@ LEAST_SEGMENT = 8
 def number(value: int | None) -> str:
     """`1,284`; an en dash for what is not known."""
     return "–" if value is None else f"{value:,}"
+
+
+@register.filter
+def seconds(milliseconds: int) -> str:
+    """`0.5 s`, of a limit in milliseconds."""
+    return wording.length(milliseconds / 1000)
+
+
+@register.filter
+def price(account: ProviderAccount) -> str:
+    """`0.0013 USD`; empty where none is known."""
+    known = account.price_per_job
+    return "" if known is None else wording.money(known, account.price_currency)
 
 
 @register.filter
@@ -111,6 +127,23 @@ class Segment:
     colour: str
     x: float
     width: float
+
+
+@register.inclusion_tag("batches/_spark.html")
+def spark(values: Sequence[int]) -> dict[str, Any]:
+    """A row of bars, one for each minute; the numbers stand in the text beside it and in its name."""
+    highest, step = max([*values, 1]), BAR_WIDTH / max(1, len(values))
+    heights = [round(SPARK_HEIGHT * value / highest, 1) for value in values]
+    bars = [
+        {
+            "x": round(step * place + 4, 1),
+            "y": round(SPARK_HEIGHT - height, 1),
+            "width": round(step - 8, 1),
+            "height": height,
+        }
+        for place, height in enumerate(heights)
+    ]
+    return {"bars": bars, "values": values, "width": BAR_WIDTH, "height": SPARK_HEIGHT}
 
 
 @register.inclusion_tag("batches/_bar.html")

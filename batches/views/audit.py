@@ -26,6 +26,7 @@ _LINKED = {
     "batch": "batches:batch_detail",
     "document": "batches:document_detail",
     "template": "batches:template_detail",
+    "account": "batches:account_detail",
 }
 
 

@@ -26,10 +26,12 @@ def webhook(request: HttpRequest, account: str) -> HttpResponse:
     411 where the server in front of us hands on no body of unknown length. Never a 500: whatever goes wrong here, the
     provider is to try again, and polling finds its jobs meanwhile.
     """
+    now = timezone.now()
     try:
         body = _body(request)
-        inbox.receive(inbox.account_of(account), request.headers, body, now=timezone.now())
+        inbox.receive(inbox.account_of(account), request.headers, body, now=now)
     except inbox.Refused as error:
+        inbox.note_refused(account, error, now=now)
         log.warning("a webhook for %s was refused (%d): %s", account, error.status, error.words)
         return _answer(error.status, error.words)
     except Error as error:

@@ -32,7 +32,7 @@ from batches.models import (
     Workspace,
 )
 from batches.urls import pages
-from tests.factories import make_account, make_ready_export, make_template_version
+from tests.factories import make_account, make_event, make_ready_export, make_template_version
 from tests.web.conftest import make_member, signed_in
 from tests.web.marked import MARKS, marked_jobs
 
@@ -81,7 +81,7 @@ class Row:
 
 
 OF_BATCH, OF_DOCUMENT, OF_ACTION, OF_DRAFT = ("batch",), ("document",), ("batch", "action"), ("draft",)
-OF_TEMPLATE, OF_EXPORT = ("template",), ("export",)
+OF_TEMPLATE, OF_EXPORT, OF_ACCOUNT = ("template",), ("export",), ("own_account",)
 SIGNED_IN = MEMBERS | {"outsider"}
 #: Every address of `batches.urls` by its name. A new address needs a row; think before you write one.
 TABLE: Mapping[str, Row] = {
@@ -167,6 +167,20 @@ TABLE: Mapping[str, Row] = {
     # An outsider is an admin elsewhere, and reads the part of that workspace.
     "audit_list": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
     "audit_csv": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
+    "account_list": Row(reads=SIGNED_IN, is_shared=True),
+    "account_detail": Row(reads=MEMBERS, arguments=OF_ACCOUNT),
+    "account_live": Row(reads=MEMBERS, arguments=OF_ACCOUNT),
+    "account_limits": Row(reads=MANAGERS, acts=MANAGERS, arguments=OF_ACCOUNT),
+    "account_test": Row(acts=MANAGERS, arguments=OF_ACCOUNT),
+    "account_hold": Row(acts=MANAGERS, arguments=OF_ACCOUNT),
+    "account_resume": Row(acts=MANAGERS, arguments=OF_ACCOUNT),
+    # An outsider is an admin elsewhere, and reads what came to that workspace's accounts.
+    "inbox": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
+    "inbox_event": Row(reads=MANAGERS, arguments=("event",)),
+    "inbox_reveal": Row(acts=MANAGERS, arguments=("event",)),
+    "inbox_replay": Row(reads=MANAGERS, acts=MANAGERS, arguments=OF_ACCOUNT),
+    "vitals": Row(reads=WRITERS | {"outsider"}, is_shared=True),
+    "vitals_live": Row(reads=WRITERS | {"outsider"}, is_shared=True),
     "help_index": Row(reads=SIGNED_IN, is_shared=True),
     "help_topic": Row(reads=SIGNED_IN, arguments=("states",), is_shared=True),
     "webhook": Row(acts=EVERYBODY, arguments=("account",), is_open=True),
@@ -192,7 +206,10 @@ def things(batch: Batch, operator: Client, artifact_folder: Any) -> dict[str, st
     assert operator.post(reverse("batches:batch_new"), upload | {"account": batch.account.slug}).status_code == 302
     make_template_version(workspace=batch.workspace, source="{{ name }}")
     export = make_ready_export(batch).public_id
+    own = make_account(slug="own", workspace=batch.workspace)
     return {
+        "own_account": own.slug,
+        "event": str(make_event(account=own, provider_job_id="pdf_1").pk),
         "template": "invoice",
         "draft": Draft.objects.get().public_id,
         "batch": batch.public_id,

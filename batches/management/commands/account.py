@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from batches import results, selectors, sentences, wording
-from batches.engine import deadlines, health, webhook_health
+from batches.engine import account_changes, deadlines, webhook_health
 from batches.management import account_settings, auditing, choosing
 from batches.management.readiness import DatabaseCommand
 from batches.models import AccountHealth, HoldReason, ProviderAccount
@@ -41,8 +41,7 @@ class Command(DatabaseCommand):
         elif options["resume"]:
             done = self._resume(account, options["reason"].strip())
         elif options["set"]:
-            facts = account_settings.apply(account, options["set"])
-            self._record("change_account", account, options["reason"], facts)
+            facts = account_settings.apply(account, options["set"], reason=options["reason"])
             done = f"Set {', '.join(f'{key}={value}' for key, value in facts.items())}."
         else:
             done = ""
@@ -57,20 +56,14 @@ class Command(DatabaseCommand):
     def _hold(self, account: ProviderAccount, reason: str) -> str:
         if not reason:
             raise choosing.refusal("Say why with --reason; the words are shown to everybody who waits.")
-        if not health.hold(account.pk, reason=HoldReason.PERSON, words=reason, now=timezone.now()):
+        if not account_changes.hold(account, by=auditing.by(), words=reason, now=timezone.now()):
             return "It was held already; that hold stays."
-        self._record("hold_account", account, reason, {})
         return "Held."
 
     def _resume(self, account: ProviderAccount, reason: str) -> str:
-        if not health.resume(account.pk, now=timezone.now()):
+        if not account_changes.resume(account, by=auditing.by(), reason=reason, now=timezone.now()):
             return "It was not held."
-        self._record("resume_account", account, reason, {})
         return "Resumed."
-
-    def _record(self, action: str, account: ProviderAccount, reason: str, facts: dict[str, Any]) -> None:
-        subject = f"account {account.slug}"
-        auditing.record(action, subject, account.workspace, now=timezone.now(), reason=reason, facts=facts)
 
     def _write(self, account: ProviderAccount) -> None:
         facts = _facts(account)

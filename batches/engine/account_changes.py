@@ -1,0 +1,137 @@
+"""What a person changes of a provider account while it is in use: limits, prices, data terms; holding and resuming it.
+
+Each change is checked as the model checks it and written down with what stood there before. Pumps read an account anew
+every second, so that all of it holds without a restart. What a running submission was promised, such as the deadline of
+a job, stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from batches import queue
+from batches.engine import audit, health
+from batches.engine.audit import By
+from batches.models import ACCOUNT_SECRETS, HoldReason, ProviderAccount
+
+#: What is changed on a page, in the order in which it is shown there.
+LIMITS = (
+    "submit_interval_ms",
+    "submit_burst",
+    "submit_windows",
+    "max_in_flight",
+    "pace_source",
+    "poll_interval_ms",
+    "poll_initial_ms",
+    "poll_max_ms",
+    "download_interval_ms",
+    "deadline_seconds",
+    "learned_deadline",
+)
+PRICES = ("price_per_job", "price_currency", "price_source")
+TERMS = ("processing_region", "source_retention", "output_retention", "processor", "data_notes")
+EDITABLE = (*LIMITS, *PRICES, *TERMS)
+#: Columns of bookkeeping that go with a secret and that no entry names.
+_UNSAID = ("webhook_secret_previous", "webhook_rotated_at")
+
+
+class Refused(Exception):
+    """Nothing was changed. `problems` says why, by the name of the field; what is about no field stands under ""."""
+
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {words}" if name else words for name, words in problems.items()))
+        self.problems = problems
+
+
+def seen(account: ProviderAccount) -> str:
+    """A word for the values that a form showed, so that nobody overwrites what they have not seen."""
+    values = [f"{name}={getattr(account, name)}" for name in EDITABLE]
+    return hashlib.sha256("\n".join(values).encode()).hexdigest()[:16]
+
+
+def change(
+    account_id: int, changes: Mapping[str, Any], *, by: By, reason: str, now: datetime, shown: str | None = None
+) -> dict[str, Any]:
+    """Set these columns; returns what became of those that differ. Raises `Refused` with nothing changed.
+
+    `shown` is what `seen` said of the values that the person looked at. Of a secret only that it was set is written
+    down.
+    """
+    with transaction.atomic():
+        rows = ProviderAccount.objects.select_for_update(of=("self",)).select_related("workspace")
+        account = rows.defer(*ACCOUNT_SECRETS).get(pk=account_id)
+        if shown is not None and shown != seen(account):
+            raise Refused({"": "Somebody else changed this account meanwhile. Look at the values and save again."})
+        before = {name: getattr(account, name) for name in changes if name not in ACCOUNT_SECRETS}
+        for name, value in changes.items():
+            setattr(account, name, value)
+        _check(account, changes)
+        differ = [name for name in changes if name not in before or before[name] != getattr(account, name)]
+        if not differ:
+            return {}
+        account.save(update_fields=differ)
+        said = [name for name in differ if name not in _UNSAID]
+        after = {name: "set" if name in ACCOUNT_SECRETS else _fact(getattr(account, name)) for name in said}
+        was = {name: _fact(before[name]) for name in said if name in before}
+        facts = {"before": was, "after": after}
+        _record("change_account", account, by=by, reason=reason, now=now, facts=facts)
+    return after
+
+
+def hold(account: ProviderAccount, *, by: By, words: str, now: datetime) -> bool:
+    """Send nothing new on it; false when a person, or a refused key, holds it already."""
+    if not health.hold(account.pk, reason=HoldReason.PERSON, words=words, now=now):
+        return False
+    _record("hold_account", account, by=by, reason=words, now=now, facts={})
+    return True
+
+
+def resume(account: ProviderAccount, *, by: By, reason: str, now: datetime) -> bool:
+    """Let what waits go on; false when it was not held."""
+    if not health.resume(account.pk, now=now):
+        return False
+    _record("resume_account", account, by=by, reason=reason, now=now, facts={})
+    queue.ring()
+    return True
+
+
+def _check(account: ProviderAccount, changed: Iterable[str]) -> None:
+    names = set(changed)
+    problems = dict(_money_problems(account)) if names.intersection(PRICES) else {}
+    untouched = [field.name for field in account._meta.fields if field.name not in names]
+    try:
+        account.clean_fields(exclude=untouched)
+        account.clean()
+    except ValidationError as error:
+        problems |= {name: " ".join(words) for name, words in error.message_dict.items()}
+    if problems:
+        raise Refused(problems)
+
+
+def _money_problems(account: ProviderAccount) -> Iterable[tuple[str, str]]:
+    price, currency = account.price_per_job, account.price_currency
+    if isinstance(price, Decimal) and price < 0:
+        yield "price_per_job", "A price is not below 0."
+    if currency and not (len(currency) == 3 and currency.isascii() and currency.isalpha() and currency.isupper()):
+        yield "price_currency", "Give the three capital letters of a currency, such as USD."
+    if price is not None and not currency:
+        yield "price_currency", "A price needs its currency, such as USD."
+
+
+def _fact(value: Any) -> Any:
+    """As the audit log keeps it."""
+    return value if isinstance(value, int | list) else str(value) if value not in (None, "") else "nothing"
+
+
+def _record(
+    action: str, account: ProviderAccount, *, by: By, reason: str, now: datetime, facts: Mapping[str, Any]
+) -> None:
+    subject = f"account {account.slug}"
+    audit.record(action, subject=subject, workspace=account.workspace, by=by, now=now, reason=reason, facts=facts)
