@@ -72,9 +72,9 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("templates", "Templates", "batches:template_list", "t", everybody, is_in_bar=True),
     Entry("exports", "Exports", "batches:export_list", "x", holders(rights.EXPORT), is_in_bar=True),
     Entry("notices", "Notices", "batches:notice_list", "o", everybody),
-    Entry("accounts", "Accounts", "batches:account_list", "a", everybody),
+    Entry("accounts", "Accounts", "batches:account_list", "c", everybody),
     Entry("inbox", "Webhook inbox", "batches:inbox", "w", holders(rights.VIEW_EVENTS)),
-    Entry("vitals", "Health", "batches:vitals", "h", holders(rights.VIEW_HEALTH)),
+    Entry("vitals", "Health", "batches:vitals", "v", holders(rights.VIEW_HEALTH)),
     Entry("audit", "Audit", "batches:audit_list", "l", holders(rights.VIEW_AUDIT)),
     Entry("admin", "Admin", "admin:index", "i", staff),
 )
