@@ -122,6 +122,13 @@ RESULT_BADGES: Mapping[str, Badge] = {
     ItemResult.ABORTED: Badge("Not done", "stopped", "The action was aborted before its turn."),
 }
 
+#: How the parts of an installation do, on its health page.
+VITAL_BADGES: Mapping[str, Badge] = {
+    "alive": Badge("Alive", "saved", "It was seen at work within its lease."),
+    "lost": Badge("Lease ran out", "held", "Whoever was at work here was not seen for longer than its lease."),
+    "idle": Badge("Idle", "stopped", "Nobody is at work here."),
+    "late": Badge("Late", "failed", "It should have run by now."),
+}
 #: Of a document that a plan would act on.
 PLANNED_BADGE = Badge("Would be done", "waiting", "It stands so that the verb applies to it.")
 NEEDS_PERSON_BADGE = Badge("Needs a person", "failed", "A document of it failed while the others go on.")

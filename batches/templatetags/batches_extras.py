@@ -94,6 +94,12 @@ def icon(name: str) -> SafeString:
     )
 
 
+@register.inclusion_tag("batches/_badge.html")
+def vital_badge(name: str) -> dict[str, Any]:
+    """How a part of the installation does."""
+    return {"badge": wording.VITAL_BADGES[name]}
+
+
 @register.simple_tag
 def when(instant: datetime | None) -> SafeString:
     """A point in time: `2 Mar 09:12` in UTC; the script adds the reader's own time as a hint."""
