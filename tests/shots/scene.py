@@ -34,6 +34,7 @@ from batches.models import (
     ProviderAccount,
     PumpSlot,
     SavedView,
+    WebhookEvent,
     WebhookOutcome,
     Workspace,
 )
@@ -93,6 +94,8 @@ def fill() -> tuple[User, dict[str, str]]:
         "document": saved.version.document.public_id,
         "submission": str(saved.submissions.get().pk),
         "account": account.slug,
+        "own_account": account.slug,
+        "event": str(WebhookEvent.objects.order_by("pk").values_list("pk", flat=True)[0]),
         "export": _exports(main),
         **_planned(client, main),
         "across": _planned_across(client),
