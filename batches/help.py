@@ -24,6 +24,8 @@ class Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
+    Topic("home", "Home: what needs somebody, and what is under way", ("home",)),
+    Topic("failed", "What needs a person", ("failed_list",)),
     Topic("batches", "The list of batches", ("batch_list",)),
     Topic(
         "new_batch", "A new batch, from a file to the start", ("batch_new", "draft_list", "draft_detail", "draft_row")
@@ -34,7 +36,7 @@ TOPICS: tuple[Topic, ...] = (
         "One document",
         ("document_detail", "document_regenerate", "document_reconcile", "document_diff"),
     ),
-    Topic("bulk_actions", "Acting on many documents", ("action_list", "action_detail")),
+    Topic("bulk_actions", "Acting on many documents", ("action_list", "action_detail", "across_list", "across_detail")),
     Topic(
         "templates",
         "Templates",
@@ -46,6 +48,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("inbox", "The webhook inbox", ("inbox", "inbox_event", "inbox_replay")),
     Topic("vitals", "Health", ("vitals",)),
     Topic("audit", "The audit log", ("audit_list",)),
+    Topic("rights", "Who may do what", ("rights_list",)),
     Topic("states", "What each state means, and what to do"),
     Topic("verbs", "What each verb does, and what it costs"),
     Topic("when", "What to do when …"),

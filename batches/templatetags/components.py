@@ -3,7 +3,7 @@
 
     {% empty_state "search" "Nothing matches" %}…{% endempty_state %}       nothing to list, and what makes something
     {% pager previous_url next_url %}Rows 1–50{% endpager %}                keyset pages; `[` and `]` on the keyboard
-    {% filter_bar is_filtered clear_url %}…fields…{% endfilter_bar %}       a GET form: filters live in the address
+    {% filter_bar "Filter the batches" %}…fields…{% endfilter_bar %}        a GET form: filters live in the address
     {% text_field "reason" "Why" value=… hint=… error=… %}                  label, input, hint and error, tied together
     {% form_field form.account hint=… %}                                    the same of a field of a Django form
     {% stat "Saved" 812 url=… colour="saved" %}                             a number with its word, perhaps a link
@@ -45,8 +45,9 @@ def pager(content: str, previous: str, next: str, *, before: str = "Previous", a
 
 
 @register.simple_block_tag
-def filter_bar(content: str, is_filtered: bool, clear_url: str, *, button: str = "Show") -> SafeString:
-    context = {"content": content, "is_filtered": is_filtered, "clear_url": clear_url, "button": button}
+def filter_bar(content: str, label: str, is_filtered: bool = False) -> SafeString:
+    """`is_filtered` only where no chips over the list take filters away one by one."""
+    context = {"content": content, "label": label, "is_filtered": is_filtered}
     return render_to_string("components/filter_bar.html", context)
 
 

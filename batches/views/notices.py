@@ -20,10 +20,13 @@ from batches.views.access import SignedInRequest
 def notice_list(request: SignedInRequest) -> HttpResponse:
     before = request.GET.get("before", "")
     found = notices_for(request.user, before=before, limit=SHOWN_PER_PAGE)
+    is_first = cursors.number(before) is None
     context = {
         "notices": found,
+        "newest": "" if is_first else request.path,
+        "older": f"?before={found.older}" if found.older else "",
         "why_no_mail": why_no_mail(request.user),
-        "is_first": cursors.number(before) is None,
+        "is_first": is_first,
         "nav": "notices",
     }
     return render(request, "batches/notice_list.html", context)

@@ -17,6 +17,7 @@ from django.test import Client
 from django.urls import reverse
 from playwright.sync_api import Browser, Page, expect
 
+from batches import help as texts
 from batches.models import Batch, Job, JobState, ProviderAccount, Workspace
 from tests.factories import (
     NOW,
@@ -121,15 +122,16 @@ def hand_over(page: Page, content: bytes) -> None:
     page.wait_for_selector(".start")
 
 
-def pages(client: Client, things: dict[str, str], *, with_arguments: bool) -> list[str]:
-    """The addresses of `batches/urls.py` that answer with a whole page, for whoever `client` is."""
-    found = []
+def pages(client: Client, things: dict[str, str], *, with_arguments: bool) -> dict[str, str]:
+    """The addresses of `batches/urls.py` that answer with a whole page, for whoever `client` is, by their names."""
+    found = {}
     for name, row in walk.TABLE.items():
         if row.reads and (with_arguments or not row.arguments):
             address = reverse(f"batches:{name}", args=[things[argument] for argument in row.arguments])
             answer = client.get(address)
-            if answer.get("Content-Type", "").startswith("text/html") and b"<html" in answer.getvalue():
-                found.append(address)
+            is_page = answer.get("Content-Type", "").startswith("text/html") and b"<html" in answer.getvalue()
+            if is_page and answer.status_code in (200, 403):  # a refusal tells what is missing; a lost file is no page
+                found[name] = address
     return found
 
 
@@ -143,9 +145,17 @@ def test_every_page_with_rows_of_every_kind(page: Page, things: dict[str, str], 
     one = f"/batches/{varied.public_id}/"
     found = pages(client, things, with_arguments=True)
     assert len(found) > 15
-    for address in (*found, one, f"{one}?state=failed", f"{one}?q=zzz", "/batches/?q=zzz", *documents, "/nothing"):
+    asked = (one, f"{one}?state=failed", f"{one}?q=zzz", "/batches/?q=zzz")
+    for address in (*found.values(), *asked, *documents, "/nothing"):
         page.goto(address)
         look_at(page)
+
+
+def test_the_help_of_every_page_is_about_that_page(workspace: Workspace, things: dict[str, str]) -> None:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root"))
+    found = pages(client, things, with_arguments=True)
+    assert [name for name in found if texts.topic_of(name) is None] == ["help_index", "help_topic"]
 
 
 def test_every_page_without_rows(page: Page, things: dict[str, str]) -> None:
@@ -154,7 +164,7 @@ def test_every_page_without_rows(page: Page, things: dict[str, str]) -> None:
     client = Client()
     client.force_login(somebody)
     chrome.sign_in(page, "n.eu", PASSWORD)
-    for address in pages(client, things, with_arguments=False):
+    for address in pages(client, things, with_arguments=False).values():
         page.goto(address)
         look_at(page)
 

@@ -274,7 +274,7 @@ def read_the_audit_log(page: Page, unheard: Job, look: Look) -> None:
     page.get_by_text("More", exact=True).click()
     page.get_by_role("link", name="Audit", exact=True).click()
     page.fill("#f-subject", unheard.version.document.public_id)
-    page.click("text=Show")
+    page.click("button:text-is('Filter')")
     expect(shown.locator("tbody tr").filter(has_text="Adopted")).to_have_count(1)
     expect(shown).not_to_contain_text("Confirmed a bulk action")
     expect(shown).to_contain_text("a.manager")
