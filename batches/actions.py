@@ -77,12 +77,20 @@ class Chosen:
         """What to put behind the batch page's address to see it listed; ticked rows have no list of their own."""
         return "" if self.rows else urlencode(self.as_dict())
 
-    def matching(self, batch: Batch) -> QuerySet[BatchItem]:
+    def matching(self, batch: Batch, *, reads_content: bool) -> QuerySet[BatchItem]:
+        """`reads_content`: as `listings.items_matching`, of whoever chose: how many match tells what is in them."""
         if self.rows:
             return BatchItem.objects.filter(batch=batch, position__in=self.rows)
         if not self:
             return BatchItem.objects.none()
-        return listings.items_matching(batch, group=self.group, cause=self.cause, q=self.q, is_noticed=self.is_noticed)
+        return listings.items_matching(
+            batch,
+            group=self.group,
+            cause=self.cause,
+            q=self.q,
+            is_noticed=self.is_noticed,
+            reads_content=reads_content,
+        )
 
     @property
     def words(self) -> list[str]:

@@ -32,26 +32,32 @@ SMALL_SHEET_ROWS = 5000
 EXPORTS_PER_PAGE = 20
 OF_BATCH_SHOWN = 10
 VALUE_MOST = 200
+#: Of what was chosen, as `Selection.as_dict` names it: a search or a cell, either of which may quote a document.
+QUOTES = frozenset({"q", "group_value"})
 SLICE = 2000
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which rows of a batch: those of a filter of its page or ticked ones, and of those one group, by a column."""
+    """Which rows of a batch: those of a filter of its page or ticked ones, and of those one group, by a column.
+
+    Without `reads_content` nothing matches by what a row holds: how many do would tell it.
+    """
 
     chosen: Chosen
     column: str = ""
     value: str = ""
+    reads_content: bool = False
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], batch: Batch) -> Selection:
+    def of(cls, given: Mapping[str, Any], batch: Batch, *, reads_content: bool) -> Selection:
         """From what an address or a form says; what makes no sense is left out. `which=saved` is the filter of that."""
         only = str(given.get("which", ""))
         chosen = Chosen.of({"state": "saved"}) if only == "saved" else Chosen.of({} if only == "all" else given)
         column = str(given.get("group_column", ""))
         column = column if column in results.columns_as_given(batch) else ""
         value = str(given.get("group_value", "")).strip()[:VALUE_MOST]
-        return cls(chosen, column if value else "", value if column else "")
+        return cls(chosen, column if value else "", value if column else "", reads_content)
 
     @property
     def is_everything(self) -> bool:
@@ -68,18 +74,26 @@ class Selection:
         group = {"group_column": self.column, "group_value": self.value} if self.column else {}
         return self.chosen.as_dict() | group
 
+    def as_facts(self) -> dict[str, str]:
+        """As the audit log keeps it, which holds nothing that may quote a document."""
+        return {name: "not kept" if name in QUOTES else text for name, text in self.as_dict().items()}
+
     @property
     def query(self) -> str:
         return urlencode(self.as_dict())
 
     def items(self, batch: Batch) -> QuerySet[BatchItem]:
         """The rows of the filter, before the group is asked for."""
-        return self.chosen.matching(batch) if self.chosen else BatchItem.objects.filter(batch=batch)
+        if not self.chosen:
+            return BatchItem.objects.filter(batch=batch)
+        return self.chosen.matching(batch, reads_content=self.reads_content)
 
     def rows(self, batch: Batch) -> list[int] | None:
         """The positions that match now, in order; None: all of the batch."""
         if self.is_everything:
             return None
+        if self.column and not self.reads_content:
+            return []
         found = self.items(batch).order_by("position")
         if not self.column:
             return list(found.values_list("position", flat=True))
@@ -163,7 +177,15 @@ class ExportRow:
     parts: Sequence[PartRow]
     is_outdated: bool
     may_take: bool
+    reads_content: bool
     now: datetime
+
+    @property
+    def selection_words(self) -> str:
+        """What was chosen; a search or a group may quote what is in the documents."""
+        if QUOTES & self.export.selection.keys() and not self.reads_content:
+            return "Chosen documents"
+        return self.export.selection_words or "All documents of the batch"
 
     @property
     def badge(self) -> Badge:
@@ -232,6 +254,11 @@ def takes(held: Collection[str], export: Export) -> bool:
     return rights.sees_ids(held) or not export.with_ids
 
 
+def is_named_by_group(export: Export) -> bool:
+    """Whether names of its files are cells of the manifest, which is content."""
+    return bool(export.options.get("by_group"))
+
+
 def visible(person: selectors.Person) -> QuerySet[Export]:
     """The exports of the workspaces where the person may export."""
     places = rights.workspaces(person, rights.EXPORT)
@@ -258,11 +285,14 @@ def of_batch(batch: Batch, person: selectors.Person, *, now: datetime) -> list[E
 def shown(found: Sequence[Export], person: selectors.Person, *, now: datetime) -> list[ExportRow]:
     """With their files, and whether they are outdated, in a constant number of queries."""
     files: dict[int, list[PartRow]] = {}
+    held = _held_where(person, {export.workspace_id: export.workspace for export in found}.values())
+    reading = {export.pk for export in found if rights.VIEW_CONTENT in held[export.workspace_id]}
+    by_group = {export.pk for export in found if is_named_by_group(export)}
     parts = ExportPart.objects.filter(export__in=found, written_at__isnull=False, dropped_at=None).order_by("number")
     for part in parts:
-        row = PartRow(part.number, part.name, part.byte_count, part.document_count, part.sha256)
+        name = part.name if part.export_id in reading or part.export_id not in by_group else f"File {part.number}"
+        row = PartRow(part.number, name, part.byte_count, part.document_count, part.sha256)
         files.setdefault(part.export_id, []).append(row)
-    held = _held_where(person, {export.workspace_id: export.workspace for export in found}.values())
     newest = _newest(found)
     return [
         ExportRow(
@@ -270,6 +300,7 @@ def shown(found: Sequence[Export], person: selectors.Person, *, now: datetime) -
             files.get(export.pk, []) if export.state == ExportState.READY else [],
             _is_outdated(export, newest.get(export.batch_id, 0)),
             takes(held[export.workspace_id], export),
+            export.pk in reading,
             now,
         )
         for export in found

@@ -124,8 +124,8 @@ def items_matching(
 ) -> QuerySet[BatchItem]:
     """The items of one counter, one `failures.Cause` and a search where given.
 
-    With `is_noticed` only those whose stored PDF is worth a look. The batch page and its bulk actions filter by it.
-    Without `reads_content` nothing is searched that may quote a document.
+    With `is_noticed` only those whose stored PDF is worth a look. The batch page, its bulk actions and its downloads
+    filter by it. Without `reads_content` nothing is searched that may quote a document.
     """
     is_group = group in Group.values
     items = (

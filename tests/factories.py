@@ -10,6 +10,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from batches import storage, templating
 from batches.engine import causes
@@ -290,7 +291,7 @@ def make_ready_export(batch: Batch, *, content: bytes = b"PK", name: str = "all.
         "created_at": NOW,
         "begun_at": NOW,
         "built_at": NOW,
-        "expires_at": NOW + timedelta(days=7),
+        "expires_at": timezone.now() + timedelta(days=7),
     }
     export = Export.objects.create(**defaults | fields)
     key = storage.export_key(batch.workspace.slug, export.public_id, 1, 1, name.rpartition(".")[2])

@@ -57,7 +57,7 @@ def _planned(model_admin: Any, request: HttpRequest, batch: Batch, verb: Verb, c
         action = bulk_actions.plan(
             batch,
             verb,
-            chosen.matching(batch),
+            chosen.matching(batch, reads_content=rights.VIEW_CONTENT in held),
             chosen_by=chosen.as_dict(),
             by=by(request),
             creation_key=get_random_string(32),

@@ -129,6 +129,8 @@ class _Turn:
     beats_at: datetime
     ends_at: datetime
     done: int = field(default=0)
+    #: Before any row is looked at.
+    seen_artifact: int = field(default_factory=exports.newest_stored)
 
     @property
     def begun_at(self) -> datetime:
@@ -159,6 +161,7 @@ class _Turn:
             contents_sha256=contents_sha256,
             row_count=row_count,
             document_count=document_count,
+            seen_artifact=self.seen_artifact,
             is_anew=is_anew,
             now=self.clock.now(),
         )

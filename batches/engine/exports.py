@@ -92,7 +92,7 @@ def order(batch: Batch, wanted: Order, *, by: By, now: datetime) -> Export:
                 created_at=now,
                 due_at=now,
             )
-            _record("order_export", made, by=by, now=now, facts={"kind": made.kind, "rows": made.selection_words})
+            _record("order_export", made, by=by, now=now, facts=_ordered(made))
             queue.ring_exports()
             return made
     except IntegrityError:
@@ -171,18 +171,30 @@ def beat(export: Export, *, done: int, now: datetime) -> None:
         raise NotOurs
 
 
+def newest_stored() -> int:
+    """The newest stored PDF; asked for before the rows are looked at, since what comes while they are is not held."""
+    return Artifact.objects.aggregate(newest=Max("pk"))["newest"] or 0
+
+
 def begin(
-    export: Export, *, contents_sha256: str, row_count: int, document_count: int, now: datetime, is_anew: bool = False
+    export: Export,
+    *,
+    contents_sha256: str,
+    row_count: int,
+    document_count: int,
+    seen_artifact: int,
+    now: datetime,
+    is_anew: bool = False,
 ) -> set[int]:
     """Say what it will hold; the numbers of the parts that are there already, of a turn before this one.
 
-    Where what it holds is another by now, or `is_anew`, they are dropped and it starts over.
+    Where what it holds is another by now, or `is_anew`, they are dropped and it starts over. `seen_artifact`: what
+    `newest_stored` said before its rows were looked at.
     """
-    newest = Artifact.objects.aggregate(newest=Max("pk"))["newest"] or 0
     with transaction.atomic():
         is_same = export.contents_sha256 == contents_sha256 and not is_anew
         facts = {"row_count": row_count, "document_count": document_count, "contents_sha256": contents_sha256}
-        seen = {} if is_same else {"seen_artifact": newest}
+        seen = {} if is_same else {"seen_artifact": seen_artifact}
         if not _ours(export).update(lease_until=now + LEASE, **facts, **seen):
             raise NotOurs
         whole = ExportPart.objects.filter(export=export, written_at__isnull=False, dropped_at=None)
@@ -316,6 +328,11 @@ def _remove_unneeded(store: ArtifactStore, *, now: datetime) -> int:
             break
         removed += ExportPart.objects.filter(pk=pk).update(gone_at=now)
     return removed
+
+
+def _ordered(export: Export) -> dict[str, Any]:
+    """What was ordered; not by which words it was searched for, or whose group it is: those may quote a document."""
+    return {"kind": export.kind, "rows": "all" if export.rows is None else len(export.rows)}
 
 
 def _record(action: str, export: Export, *, by: By, now: datetime, facts: Mapping[str, Any] | None = None) -> None:

@@ -36,17 +36,19 @@ def save(user: User, page: ViewPage, name: str, query: str, *, now: datetime) ->
 
 
 def rename(view: SavedView, name: str) -> None:
-    """Raises `Refused` where the name is empty, or another of the person's views has it."""
+    """Raises `Refused` where the name is empty, another of the person's views has it, or it was deleted meanwhile."""
     view.name = _sound_name(name)
     try:
         with transaction.atomic():
-            view.save(update_fields=["name"])
+            is_there = SavedView.objects.filter(pk=view.pk).update(name=view.name)
     except IntegrityError as error:
         raise Refused(f"Another of your views is called “{view.name}”. Choose another name.") from error
+    if not is_there:
+        raise Refused("The view was deleted meanwhile. Save it anew.")
 
 
 def delete(view: SavedView) -> None:
-    view.delete()
+    SavedView.objects.filter(pk=view.pk).delete()
 
 
 def _sound_name(name: str) -> str:

@@ -103,7 +103,7 @@ def bar(batch: Batch, chosen: Chosen, held: Collection[str], *, known: int | Non
     matching = 0
     offers: dict[Verb, bulk_actions.Offer] = {}
     if chosen:
-        found = chosen.matching(batch)
+        found = chosen.matching(batch, reads_content=rights.VIEW_CONTENT in held)
         matching = found.order_by().count() if known is None else known
         if matching:
             offers = bulk_actions.offers(found, matching, now=timezone.now(), asked=_asked(held))
@@ -177,9 +177,9 @@ def _origin(action: BulkAction) -> Origin:
     return Origin(wanted, "Needs a person", url, reverse("batches:failed_plan"))
 
 
-def _matching_now(action: BulkAction, *, now: datetime) -> QuerySet[BatchItem]:
+def _matching_now(action: BulkAction, *, held: Collection[str], now: datetime) -> QuerySet[BatchItem]:
     if action.batch is not None:
-        return Chosen.of_action(action).matching(action.batch)
+        return Chosen.of_action(action).matching(action.batch, reads_content=rights.VIEW_CONTENT in held)
     own = Workspace.objects.filter(pk=action.workspace_id)
     return failedlist.matching(own, Wanted.of_action(action), now=now)
 
@@ -208,7 +208,7 @@ def action_plan(request: SignedInRequest, public_id: str) -> HttpResponse:
         action = bulk_actions.plan(
             batch,
             verb,
-            chosen.matching(batch),
+            chosen.matching(batch, reads_content=rights.VIEW_CONTENT in held),
             chosen_by=_kept(batch, chosen),
             by=by(request),
             creation_key=f"{request.user.pk} {batch.pk} {key} {verb} {sorted(chosen.as_dict().items())}",
@@ -297,7 +297,7 @@ def _planned(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
     """What a person looks at before it is confirmed."""
     now = timezone.now()
     held = rights.rights(request.user, action.workspace)
-    found = bulk_actions.drift(action, _matching_now(action, now=now), now=now, asked=_asked(held))
+    found = bulk_actions.drift(action, _matching_now(action, held=held, now=now), now=now, asked=_asked(held))
     verb = Verb(action.verb)
     noun = f"{found.eligible:,} document{'' if found.eligible == 1 else 's'}"
     return {

@@ -38,7 +38,7 @@ def batch_archive(request: SignedInRequest, public_id: str) -> HttpResponseBase:
     What is too large for one file comes in several, of which `part` chooses one.
     """
     batch = _batch_with_content(request, public_id)
-    selection = Selection.of(request.GET, batch)
+    selection = Selection.of(request.GET, batch, reads_content=True)
     try:
         plan = _plan(request, batch, selection)
         number = cursors.number(request.GET.get("part"))
@@ -59,7 +59,7 @@ def batch_archive(request: SignedInRequest, public_id: str) -> HttpResponseBase:
         messages.error(request, f"The files cannot be read at the moment. {error.words}")
         return redirect("batches:batch_detail", batch.public_id)
     if request.method == "GET":
-        facts = {"documents": archive.document_count, "rows": archive.row_count} | selection.as_dict()
+        facts = {"documents": archive.document_count, "rows": archive.row_count} | selection.as_facts()
         facts |= {"part": number} if number else {}
         record(request, "download_archive", f"batch {batch.public_id}", batch.workspace, **facts)
     response = _attachment(_logged(archive.chunks, batch.public_id), archive.name, "application/zip")
@@ -88,9 +88,9 @@ def batch_results(request: SignedInRequest, public_id: str, format: str) -> Http
     refuse_without(request, rights.EXPORT, batch.workspace)
     if format not in results.TYPES:
         raise Http404("Results come as csv, jsonl or xlsx.")
-    selection = Selection.of(request.GET, batch)
-    chosen = selection.rows(batch)
     held = rights.rights(request.user, batch.workspace)
+    selection = Selection.of(request.GET, batch, reads_content=rights.VIEW_CONTENT in held)
+    chosen = selection.rows(batch)
     shown = {"with_ids": rights.sees_ids(held), "with_words": rights.VIEW_CONTENT in held}
     rows = results.rows(batch, **shown, span=Span(chosen=chosen))
     if format == "xlsx":

@@ -74,9 +74,9 @@ def _given(request: SignedInRequest) -> dict[str, str]:
 
 def _download_page(request: SignedInRequest, batch: Batch, *, error: str = "", status: int = 200) -> HttpResponse:
     given = _given(request)
-    selection = Selection.of(given, batch)
-    rows = selection.rows(batch)
     held, columns = rights.rights(request.user, batch.workspace), results.columns_as_given(batch)
+    selection = Selection.of(given, batch, reads_content=rights.VIEW_CONTENT in held)
+    rows = selection.rows(batch)
     offer = exports.offer(batch, rows)
     chosen = str(given.get("kind", ""))
     kinds = [kind for kind in ExportKind if rights.VIEW_CONTENT in held or kind not in KINDS_WITH_CONTENT]
@@ -109,13 +109,13 @@ def _order(request: SignedInRequest, batch: Batch) -> HttpResponse:
         return _download_page(request, batch, error="Choose what to build.", status=422)
     if kind in KINDS_WITH_CONTENT:
         refuse_without(request, rights.VIEW_CONTENT, batch.workspace)
-    selection = Selection.of(_given(request), batch)
+    held = rights.rights(request.user, batch.workspace)
+    selection = Selection.of(_given(request), batch, reads_content=rights.VIEW_CONTENT in held)
     rows = selection.rows(batch)
     if rows == []:
         return _download_page(request, batch, error="No document matches, so there is nothing to build.", status=422)
     if kind in KINDS_WITH_CONTENT and not exports.offer(batch, rows).documents:
         return _download_page(request, batch, error="None of these documents is saved yet.", status=422)
-    held = rights.rights(request.user, batch.workspace)
     order = ordering.Order(
         kind=ExportKind(kind),
         selection=selection.as_dict(),
@@ -199,7 +199,7 @@ def export_file(request: SignedInRequest, public_id: str, number: int) -> HttpRe
     held = rights.rights(request.user, export.workspace)
     if not exports.takes(held, export):
         raise PermissionDenied("It holds what your role does not include. Ask an administrator of this workspace.")
-    if export.state != ExportState.READY:
+    if export.state != ExportState.READY or (export.expires_at and export.expires_at <= timezone.now()):
         raise Http404("Its files are not there. Build it again.")
     files = ExportPart.objects.filter(export=export, written_at__isnull=False, dropped_at=None, gone_at=None)
     part = get_object_or_404(files, number=number)
@@ -211,7 +211,8 @@ def export_file(request: SignedInRequest, public_id: str, number: int) -> HttpRe
     except storage.StoreError:
         return store_away(request)
     if request.method == "GET" and not wanted.is_beyond:
-        facts = {"file": part.name, "bytes": part.byte_count} | ({"resumed_at": wanted.start} if wanted.start else {})
+        named = part.number if exports.is_named_by_group(export) else part.name
+        facts = {"file": named, "bytes": part.byte_count} | ({"resumed_at": wanted.start} if wanted.start else {})
         record(request, "download_export", _subject(export), export.workspace, **facts)
     return answer
 

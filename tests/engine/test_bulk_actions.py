@@ -41,7 +41,14 @@ def plan(
     batch: Batch, verb: Verb = Verb.RETRY, chosen: Chosen = FAILED, key: str = "one click", **more: Any
 ) -> BulkAction:
     return bulk_actions.plan(
-        batch, verb, chosen.matching(batch), chosen_by=chosen.as_dict(), by=BY, creation_key=key, now=NOW, **more
+        batch,
+        verb,
+        chosen.matching(batch, reads_content=True),
+        chosen_by=chosen.as_dict(),
+        by=BY,
+        creation_key=key,
+        now=NOW,
+        **more,
     )
 
 
@@ -50,7 +57,7 @@ def confirm(action: BulkAction, *, reason: str = "The service is well again.", *
 
 
 def drift(action: BulkAction, batch: Batch) -> bulk_actions.Drift:
-    return bulk_actions.drift(action, Chosen.of(action.filter).matching(batch), now=NOW)
+    return bulk_actions.drift(action, Chosen.of(action.filter).matching(batch, reads_content=True), now=NOW)
 
 
 def fail(batch: Batch, count: int, **fields: Any) -> list[Job]:
@@ -167,7 +174,7 @@ def test_offers_say_what_a_plan_would(batch: Batch) -> None:
     fail(batch, 2, failure_class=FailureClass.INVALID_INPUT)
     factories.make_job(batch=batch, state=JobState.EXPIRED)
     for chosen in (FAILED, Chosen(is_everything=True)):
-        found = bulk_actions.offers(chosen.matching(batch), 6, now=NOW)
+        found = bulk_actions.offers(chosen.matching(batch, reads_content=True), 6, now=NOW)
         for verb, offer in found.items():
             planned = plan(batch, verb, chosen, key=f"{verb} {chosen}").plan
             assert (offer.count, offer.renders_most) == (planned["eligible"], planned["renders_most"]), verb
@@ -179,7 +186,7 @@ def test_offers_over_very_many_never_promise_too_little(batch: Batch, monkeypatc
     factories.make_job(batch=batch, state=JobState.UNKNOWN)
     factories.make_accepted_job(batch=batch)
     factories.make_saved_job(batch=batch)
-    matching = Chosen(is_everything=True).matching(batch)
+    matching = Chosen(is_everything=True).matching(batch, reads_content=True)
     exact = bulk_actions.offers(matching, 6, now=NOW)
     monkeypatch.setattr(bulk_actions, "OFFERED_EXACTLY", 2)
     rough = bulk_actions.offers(matching, 6, now=NOW)

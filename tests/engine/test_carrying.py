@@ -101,7 +101,7 @@ def test_ten_that_were_saved_before_the_confirmation_are_skipped_and_named(batch
     assert (action.plan["total"], action.plan["eligible"]) == (230, 230)
     for job in jobs[:10]:
         saved_meanwhile(job)
-    found = bulk_actions.drift(action, Chosen.of(action.filter).matching(batch), now=NOW)
+    found = bulk_actions.drift(action, Chosen.of(action.filter).matching(batch, reads_content=True), now=NOW)
     assert (found.eligible, dict(found.fell_out)) == (220, {"It is saved.": 10})
     confirm(action, typed="220")
     carry_out()

@@ -117,6 +117,24 @@ def test_the_same_content_makes_the_same_bytes(batch: Batch, store: ArtifactStor
     assert once == later
 
 
+def test_what_is_saved_while_it_is_planned_makes_it_outdated(
+    batch: Batch, okoye: By, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(batch, "INV-1")
+    export, plan = ordered(batch, okoye), archives.plan
+
+    def planned(*given: Any, **named: Any) -> archives.Plan:
+        found = plan(*given, **named)
+        saved(batch, "INV-2")
+        return found
+
+    monkeypatch.setattr(archives, "plan", planned)
+    work(store)
+    exports.sweep(store, now=NOW)
+    export.refresh_from_db()
+    assert (export.state, export.document_count, export.outdated_at) == ("ready", 1, NOW)
+
+
 def test_a_selection_is_frozen_when_it_is_ordered_and_goes_into_folders_by_a_column(
     batch: Batch, okoye: By, store: ArtifactStore
 ) -> None:
@@ -214,7 +232,7 @@ def test_a_worker_that_lost_its_lease_writes_nothing_over_what_its_successor_mad
     export = ordered(batch, okoye)
     slow = exports.take(export.pk, "a worker", now=NOW)
     assert slow is not None
-    exports.begin(slow, contents_sha256="a" * 64, row_count=1, document_count=1, now=NOW)
+    exports.begin(slow, contents_sha256="a" * 64, row_count=1, document_count=1, seen_artifact=0, now=NOW)
     part = exports.begin_part(slow, 1, ending="zip", document_count=1, now=NOW)
     work(store, now=LATER)
     before = files(export, store)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.test import Client
+from django.utils import timezone
 
 from batches import archives, storage
 from batches.engine import exporting, exports
@@ -33,8 +34,6 @@ def saved(batch: Batch, business_id: str, content: bytes = b"", **given: Any) ->
 
 
 def built(export: Export) -> Export:
-    from django.utils import timezone
-
     store = storage.open_store(settings.STORAGE_URL)
     exporting.carry_out(Clock(timezone.now()), owner="a:1::b", store=store, stopping=lambda: False)
     export.refresh_from_db()
@@ -70,6 +69,8 @@ def test_122_a_zip_is_ordered_watched_and_fetched_and_fetching_changes_nothing(b
         assert "_PARTIAL.zip" in answer["Content-Disposition"]
     export.refresh_from_db()
     assert export.state == ExportState.READY
+    Export.objects.update(expires_at=timezone.now())  # whether a sweep came by or not
+    assert operator.get(f"/exports/{export.public_id}/files/1/").status_code == 404
     assert [entry.action for entry in AuditEntry.objects.order_by("pk")] == ["order_export", *["download_export"] * 2]
 
 

@@ -14,15 +14,18 @@ from django.utils import timezone
 
 from batches import tokens
 from batches.models import AuditEntry, Batch, BulkAction, Job, Workspace
-from tests.factories import make_batch, make_job
+from tests.factories import make_batch, make_job, make_ready_export
 from tests.web.conftest import signed_in
-from tests.web.marked import CELL, HTML, JOB_ID, MARKS, WORDS, marked_jobs
+from tests.web.marked import CELL, HTML, JOB_ID, MARKS, ROW, WORDS, marked_jobs
 from tests.web.test_rights_walk import everything
 
 
 @pytest.fixture
 def failed(batch: Batch) -> Job:
-    return marked_jobs(batch)[1]
+    job = marked_jobs(batch)[1]
+    batch.report |= {"columns": ["id", "note"]}
+    batch.save()
+    return job
 
 
 def shown(client: Client, address: str, **query: Any) -> set[str]:
@@ -91,6 +94,53 @@ def test_exports_and_content_are_rights_of_their_own(
     assert shown(viewer, results) == set()  # an id fetches the file
     person.user_permissions.add(Permission.objects.get(codename="view_content"))
     assert shown(signed_in(User.objects.get(pk=person.pk)), results) == {WORDS, JOB_ID}
+
+
+def test_how_many_match_tells_nothing_of_content_to_who_may_not_see_it(
+    failed: Job, batch: Batch, viewer: Client, operator: Client
+) -> None:
+    """A right to export, or to act on many, does not make a search of what is only for who sees content."""
+    person = User.objects.get(username="nadia")
+    person.user_permissions.add(*Permission.objects.filter(codename__in=("export", "dismiss_document")))
+    address = f"/batches/{batch.public_id}/"
+    of_words, of_cell = {"q": WORDS, "everything": "1"}, {"group_column": "note", "group_value": ROW}
+    for chosen in (of_words, {"q": f"{JOB_ID}-f"}, of_cell):
+        assert operator.get(f"{address}download/", chosen).context["offer"].rows > 0
+        assert viewer.get(f"{address}download/", chosen).context["offer"].rows == 0
+        assert viewer.post(f"{address}download/", {"kind": "csv", **chosen}).status_code == 422
+        listed = b"".join(viewer.get(f"{address}results.csv", chosen).streaming_content)  # type: ignore[attr-defined]
+        assert failed.version.document.business_id.encode() not in listed
+    assert operator.get(address, of_words).context["bulk"].matching == 1
+    assert viewer.get(address, of_words).context["bulk"].matching == 0
+    viewer.post(f"{address}actions/plan/", {"verb": "dismiss", "q": WORDS})
+    assert not BulkAction.objects.exists()
+    operator.post(f"{address}actions/plan/", {"verb": "dismiss", "q": WORDS})
+    (action,) = BulkAction.objects.all()
+    assert operator.get(f"{address}actions/{action.public_id}/").context["drift"].joined == 0
+    action.items.all().delete()
+    planned = f"{address}actions/{action.public_id}/"
+    assert operator.get(planned).context["drift"].joined == 1
+    assert viewer.get(planned).context["drift"].joined == 0
+
+
+def test_an_export_of_a_search_or_a_group_names_neither_to_who_may_not_see_content(
+    failed: Job, batch: Batch, viewer: Client, operator: Client
+) -> None:
+    User.objects.get(username="nadia").user_permissions.add(Permission.objects.get(codename="export"))
+    address = f"/batches/{batch.public_id}/"
+    for chosen in ({"q": WORDS}, {"group_column": "note", "group_value": ROW}):
+        assert operator.post(f"{address}download/", {"kind": "csv", **chosen}).status_code == 302
+        operator.get(f"{address}archive/", chosen)
+    by_group = {"kind": "merged", "options": {"by_group": True, "folders_by": "note"}}
+    merged = make_ready_export(batch, name=f"merged_{ROW}.pdf", **by_group)
+    detail = f"/exports/{merged.public_id}/"
+    assert shown(operator, detail) == {ROW}
+    operator.get(f"{detail}files/1/")
+    for page in ("/exports/?view=all", detail, f"{address}download/"):
+        assert shown(viewer, page) == set(), page
+    told = [f"{each.subject} {each.facts}" for each in AuditEntry.objects.all()]
+    assert len(told) >= 4
+    assert [words for words in told if WORDS in words or ROW in words] == []
 
 
 def test_audit_entries_of_a_day_with_marked_documents_hold_no_content(

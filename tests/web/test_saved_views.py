@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
 from batches.engine import savedviews
-from batches.models import SavedView, Workspace
+from batches.models import SavedView, ViewPage, Workspace
 from tests.factories import NOW, make_batch, make_bulk_action, make_job, make_saved_job, make_template_version
 from tests.web.test_batch_list import names
 
@@ -48,6 +49,14 @@ def test_what_cannot_be_kept_is_refused_with_a_sentence(operator: Client, okoye:
         SavedView.objects.create(user=okoye, page="batches", name=str(n), query="mine=1")
     assert "Delete one of them first" in said(name="One more", query="mine=1")
     assert operator.post("/views/nowhere/", {"name": "x", "query": "a=1"}).status_code == 404
+
+
+def test_a_view_that_another_tab_deleted_is_renamed_with_a_sentence_and_deleted_in_peace(okoye: User) -> None:
+    view = savedviews.save(okoye, ViewPage.FAILED, "Mine", "age=day", now=NOW)
+    savedviews.delete(SavedView.objects.get())
+    with pytest.raises(savedviews.Refused, match="deleted meanwhile"):
+        savedviews.rename(view, "Ours")
+    savedviews.delete(view)
 
 
 def test_the_batch_list_is_filtered_by_what_the_address_says(

@@ -66,7 +66,7 @@ def test_what_cannot_be_read_matches_nothing_and_says_so(q: str, mixed: Batch, o
         assert not searching.read(q).is_unreadable
         return
     assert found(mixed, q) == []
-    assert not Chosen.of({"q": f"{q} state:failed"}).matching(mixed).exists()
+    assert not Chosen.of({"q": f"{q} state:failed"}).matching(mixed, reads_content=True).exists()
     page = operator.get(f"/batches/{mixed.public_id}/", {"q": q}).text
     assert re.search(r'id="search-notes".*cannot be read, so nothing matches\. Write ', page, re.S)
 
