@@ -168,16 +168,19 @@ def plan(
     folders_by: str = "",
     with_ids: bool = False,
     limits: Limits = LIMITS,
+    tell: Callable[[], None] = lambda: None,
 ) -> Plan:
     """What is saved now of these rows, in manifest order; in folders by a column of the manifest where one is given.
 
     Looks up the size of every object: one that is missing or has another size is reported as missing instead of
-    breaking the archive half way. `selection` says in the lists how the rows were chosen. Raises `NothingSaved`, and
-    `storage.StoreError` where the store cannot be asked.
+    breaking the archive half way. `selection` says in the lists how the rows were chosen. `tell` is called again and
+    again meanwhile: a bucket takes minutes over 100,000. Raises `NothingSaved`, and `storage.StoreError` where the
+    store cannot be asked.
     """
     survey = _Survey(folders_by)
     with ThreadPoolExecutor(SIZE_THREADS) as pool:
         for rows in _slices(batch, span, with_originals=bool(folders_by)):
+            tell()
             found = [file for row in rows if (file := survey.file_of(row)) is not None]
             for file, size in zip(found, _sizes(store, [file.key for file in found], pool), strict=True):
                 survey.take(file, is_there=size == file.byte_count)

@@ -36,7 +36,7 @@ from batches.models import (
     Role,
     Submission,
 )
-from tests.factories import NOW, make_batch, make_job, make_saved_job
+from tests.factories import NOW, make_batch, make_bulk_action, make_job, make_ready_export, make_saved_job
 from tests.test_admin import OURS, address, fill
 
 pytestmark = pytest.mark.django_db
@@ -205,7 +205,14 @@ def test_a_search_finds_by_whole_ids_and_by_nothing_else(model: Any, term: str, 
 
 def staff(batch: Batch, role: Role) -> Client:
     person = User.objects.create_user("okoye", is_staff=True)
-    for codename in ("view_batchitem", "view_batch", "view_exchange"):
+    for codename in (
+        "view_batchitem",
+        "view_batch",
+        "view_exchange",
+        "view_export",
+        "view_exportpart",
+        "view_bulkaction",
+    ):
         person.user_permissions.add(_permission(codename))
     Membership.objects.create(workspace=batch.workspace, user=person, role=role)
     client = Client()
@@ -263,6 +270,18 @@ def test_what_may_quote_a_document_takes_the_right_to_see_content(batch: Batch) 
     Membership.objects.update(role=Role.OPERATOR)
     page = client.get(address(Exchange, "change", exchange.pk)).text
     assert "Sparrow" in page
+
+
+def test_what_was_searched_for_and_whose_group_it_is_take_that_right_too(batch: Batch) -> None:
+    chosen = {"q": "Sparrow", "group_column": "name", "group_value": "Sparrow"}
+    export = make_ready_export(batch, name="merged_Sparrow.pdf", selection=chosen, selection_words="name: Sparrow")
+    action = make_bulk_action(batch=batch, filter={"q": "Sparrow"})
+    client = staff(batch, Role.VIEWER)
+    rows = (export, export.parts.get(), action)
+    pages = [address(type(row), "change", row.pk) for row in rows] + [address(type(row), "changelist") for row in rows]
+    assert [page for page in pages if "Sparrow" in client.get(page).text] == []
+    Membership.objects.update(role=Role.OPERATOR)
+    assert [page for page in pages if "Sparrow" in client.get(page).text] == pages[:3]
 
 
 def test_the_admin_leads_to_the_products_pages(batch: Batch, admin_client: Client) -> None:

@@ -5,6 +5,8 @@ All of it is read-only. What can be done about it is planned here and confirmed 
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
 from django.http import HttpRequest
 
@@ -25,6 +27,7 @@ from batches.models import (
     ExportPart,
     Template,
     TemplateVersion,
+    Workspace,
 )
 
 
@@ -79,25 +82,37 @@ class ColumnMappingAdmin(Evidence):
 @admin.register(Export)
 class ExportAdmin(Evidence):
     hidden = ("rows",)
+    content = ("selection", "selection_words")  # a search, or a cell of the manifest
     finds = {"export": "pk", "batch": "batch", "user": "requested_by"}
     list_display = ("public_id", "kind", "state", "batch", "requester_words", "created_at", "built_at", "expires_at")
     list_filter = (OfWorkspace,)
-    list_select_related = ("batch",)
+    list_select_related = ("batch", "workspace")
+
+    def workspace_of(self, row: Any) -> Workspace | None:
+        return row.workspace if row else None
 
 
 @admin.register(ExportPart)
 class ExportPartAdmin(Evidence):
+    content = ("name",)  # a merged file is named by its group
     finds = {"export": "export", "batch": "export__batch"}
-    list_display = ("export", "number", "name", "byte_count", "written_at", "dropped_at", "gone_at")
-    list_select_related = ("export",)
+    list_display = ("export", "number", "document_count", "byte_count", "written_at", "dropped_at", "gone_at")
+    list_select_related = ("export__workspace",)
+
+    def workspace_of(self, row: Any) -> Workspace | None:
+        return row.export.workspace if row else None
 
 
 @admin.register(BulkAction)
 class BulkActionAdmin(Evidence):
+    content = ("filter",)  # a search
     finds = {"action": "pk", "batch": "batch"}
     list_display = ("public_id", "verb", "batch", "actor_words", "planned_at", "confirmed_at", "finished_at")
     list_filter = (OfWorkspace,)
-    list_select_related = ("batch",)
+    list_select_related = ("batch", "workspace")
+
+    def workspace_of(self, row: Any) -> Workspace | None:
+        return row.workspace if row else None
 
 
 @admin.register(BulkActionItem)

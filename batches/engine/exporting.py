@@ -176,6 +176,7 @@ class _Turn:
             selection=dict(self.export.selection),
             folders_by=str(options.get("folders_by", "")),
             with_ids=self.export.with_ids,
+            tell=self.beat,
         )
 
     def keep(self, number: int, *, document_count: int, ending: str, write: Callable[[Path], str]) -> None:

@@ -21,7 +21,7 @@ from batches import queue
 from batches.engine import audit, keys
 from batches.engine.audit import By
 from batches.models import EXPORTS_AT_WORK, Artifact, Batch, BatchItem, Export, ExportKind, ExportPart, ExportState
-from batches.storage import ArtifactStore, StoreError, export_key
+from batches.storage import ArtifactStore, StoreDenied, StoreError, export_key
 
 log = logging.getLogger(__name__)
 
@@ -323,8 +323,11 @@ def _remove_unneeded(store: ArtifactStore, *, now: datetime) -> int:
     for pk, key in left.order_by("pk").values_list("pk", "storage_key")[:SWEPT_AT_ONCE]:
         try:
             store.delete(key)
-        except StoreError as error:
+        except StoreDenied as error:  # that one, perhaps: those behind it do not wait for it
             log.warning("a file of an export stays in the store for now: %s", error.words)
+            continue
+        except StoreError as error:
+            log.warning("files of exports stay in the store for now: %s", error.words)
             break
         removed += ExportPart.objects.filter(pk=pk).update(gone_at=now)
     return removed

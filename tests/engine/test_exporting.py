@@ -22,7 +22,7 @@ from batches import archives, storage
 from batches.engine import exporting, exports, storeorphans
 from batches.engine.audit import By
 from batches.models import Batch, BatchItem, Export, ExportKind, ExportPart, ExportState, Job, JobState, Membership
-from batches.storage import ArtifactStore, StoreUnavailable
+from batches.storage import ArtifactStore, StoreDenied, StoreUnavailable
 from benchmarks.sample_pdf import one_page_pdf
 from tests.engine.carried import Clock
 from tests.factories import NOW, make_job, make_saved_job
@@ -287,6 +287,56 @@ def test_a_store_that_is_away_puts_it_off_and_then_says_why(
         work(store, now=NOW + timedelta(hours=hours))
     export.refresh_from_db()
     assert (export.state, export.words) == (ExportState.FAILED, "The store does not answer.")
+
+
+def test_a_slow_store_takes_no_export_from_the_worker_that_plans_it(
+    batch: Batch, okoye: By, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100,000 sizes of a slow bucket take longer than a lease: another worker would begin the same from the front."""
+    monkeypatch.setattr(archives, "SLICE", 1)
+    for number in range(3):
+        saved(batch, f"INV-{number}")
+    export, clock, size, taken = ordered(batch, okoye), Clock(NOW), store.size, []
+
+    def slow(key: str) -> int | None:
+        clock.advance(exports.LEASE.total_seconds() * 0.8)
+        return size(key)
+
+    monkeypatch.setattr(store, "size", slow)
+    _slices = archives._slices
+
+    def watched(*given: Any, **named: Any) -> Any:
+        for rows in _slices(*given, **named):
+            yield rows
+            taken.append(exports.due(now=clock.now()))
+
+    monkeypatch.setattr(archives, "_slices", watched)
+    exporting.carry_out(clock, owner="host:1::a", store=store, stopping=lambda: False)
+    export.refresh_from_db()
+    assert (export.state, export.tries, taken) == ("ready", 1, [[], [], []])
+
+
+def test_a_file_that_may_not_be_removed_keeps_no_other(
+    batch: Batch, okoye: By, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(batch, "INV-1")
+    for kind in (ExportKind.ZIP, ExportKind.CSV):
+        ordered(batch, okoye, kind)
+    work(store)
+    first, _second = ExportPart.objects.order_by("pk")
+    delete = store.delete
+
+    def denied(key: str) -> None:
+        if key == first.storage_key:
+            raise StoreDenied("Kept by a lock of its own.")
+        delete(key)
+
+    monkeypatch.setattr(store, "delete", denied)
+    exports.sweep(store, now=NOW + exports.KEPT)
+    assert exported_keys(store) == {first.storage_key}
+    monkeypatch.undo()
+    exports.sweep(store, now=NOW + exports.KEPT)
+    assert exported_keys(store) == set()
 
 
 def test_who_lost_the_right_meanwhile_gets_nothing(batch: Batch, okoye: By, store: ArtifactStore) -> None:
