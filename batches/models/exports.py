@@ -148,4 +148,4 @@ class ExportPart(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.name or self.storage_key
+        return self.storage_key
