@@ -14,7 +14,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, F, Min, Q, QuerySet
 
 from batches.engine.contention import again_after_deadlock
 from batches.models import Batch, Membership, Notice, NoticeEvent, NoticeWatch
@@ -135,7 +135,10 @@ def see(user: User, *, up_to: int, now: datetime) -> int:
 def due_letters(*, domain: str, now: datetime) -> list[Letter]:
     """What is to be mailed now, in the order of its time; what waits for more of the same burst is left out."""
     waiting = Notice.objects.filter(next_try_at__lte=now)
-    people = list(waiting.order_by("next_try_at").values_list("recipient", flat=True).distinct()[:PEOPLE_AT_ONCE])
+    first = (
+        waiting.order_by().values_list("recipient").annotate(first=Min("next_try_at")).order_by("first", "recipient")
+    )
+    people = [person for person, _first in first[:PEOPLE_AT_ONCE]]
     found = waiting.filter(recipient__in=people).select_related("batch", "recipient").order_by("pk")
     lately = Notice.objects.filter(recipient__in=people, sent_at__gte=now - WINDOW).order_by()
     sent = dict(lately.values_list("recipient").annotate(count=Count("pk")))

@@ -12,7 +12,7 @@ import smtplib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +20,7 @@ from django.conf import settings
 from django.core.mail import get_connection
 
 from batches.engine import alerts, mishaps, notices
+from batches.engine.clock import Clock, SystemClock
 from batches.engine.notices import Letter
 from batches.mailing import letters
 from batches.models import AlertKind
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 #: A pass sends no more, so that the worker is free again within seconds; the next one comes within the minute.
 LETTERS_AT_ONCE = 30
+#: No letter is begun later in a pass: a slow server would have django-q kill the worker with one in its hands, of which
+#: nobody knows then whether it left (`Q_CLUSTER["timeout"]`).
+PASS_MOST = timedelta(seconds=60)
 SERVER = "mail"
 WHAT_TO_DO = "Notices stand on their page all the same. Check EMAIL_URL and DEFAULT_FROM_EMAIL, and the mail server."
 
@@ -37,7 +41,7 @@ class Unreachable(Exception):
     """The mail server cannot be asked just now; nothing was sent."""
 
 
-def deliver(*, now: datetime) -> int:
+def deliver(*, now: datetime, clock: Clock | None = None) -> int:
     """Send what is due; how many letters were taken. Where the server cannot be reached everything waits untouched."""
     if not is_mail_on():
         return 0
@@ -45,10 +49,12 @@ def deliver(*, now: datetime) -> int:
     wanted = [letter for each in due if (letter := _still_wanted(each, now=now)) is not None]
     if not wanted:
         return 0
-    sent = 0
+    sent, clock = 0, clock or SystemClock(now)
     try:
         with _opened() as connection:
             for letter in wanted[:LETTERS_AT_ONCE]:
+                if clock.now() >= now + PASS_MOST:
+                    break
                 if notices.claim(letter, now=now):
                     sent += _send(letter, connection, now=now)
     except Unreachable as error:

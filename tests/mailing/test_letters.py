@@ -12,8 +12,9 @@ from django.db import connection
 
 from batches.engine import notices
 from batches.mailing.look import look
-from batches.mailing.post import deliver
+from batches.mailing.post import PASS_MOST, deliver
 from batches.models import Alert, Batch, JobState, Membership, Notice
+from tests.engine.carried import Clock
 from tests.factories import NOW, make_batch, make_job
 from tests.mailing.conftest import watched
 from tests.mailing.server import MailServer
@@ -71,6 +72,44 @@ def test_a_name_can_add_no_header(name: str, batch: Batch, nadia: User, server: 
     assert letter["X"] is None
     assert letter["Subject"].startswith("Invoices Bcc: everybody@example.com")
     assert "<b>" not in letter.get_body(("html",)).get_content()
+
+
+def test_a_slow_server_has_no_worker_killed_with_a_letter_in_its_hands(
+    batch: Batch, nadia: User, server: MailServer
+) -> None:
+    class Slow(Clock):
+        def now(self) -> datetime:
+            self.advance(PASS_MOST.total_seconds() / 2)
+            return super().now()
+
+    others = [make_batch(workspace=batch.workspace, account=batch.account) for _ in range(2)]
+    for each in others:
+        watched(each, nadia)
+    for each in (batch, *others):
+        make_job(batch=each, state=JobState.SAVED)
+    look(now=minutes(1))
+    passes = [deliver(now=minutes(at), clock=Slow(minutes(at))) for at in (1, 2, 3, 4)]
+    assert passes == [1, 1, 1, 0]
+    assert len(server.received) == len({letter["Message-ID"] for letter in server.received}) == 3
+
+
+def test_many_notices_of_one_person_keep_nobody_elses_waiting(
+    batch: Batch, nadia: User, server: MailServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "PEOPLE_AT_ONCE", 2)
+    other = User.objects.create_user("okoye", email="okoye@example.com")
+    Membership.objects.create(workspace=batch.workspace, user=other, role="operator")
+    for number in range(4):
+        each = make_batch(workspace=batch.workspace, account=batch.account)
+        watched(each, nadia)
+        make_job(batch=each, state=JobState.SAVED)
+        look(now=minutes(1 + number / 10))
+    each = make_batch(workspace=batch.workspace, account=batch.account)
+    watched(each, other)
+    make_job(batch=each, state=JobState.SAVED)
+    look(now=minutes(2))
+    assert deliver(now=minutes(2)) == 1
+    assert [letter["To"] for letter in server.received] == ["okoye@example.com"]
 
 
 def test_a_burst_comes_as_one_letter_after_its_window(batch: Batch, nadia: User, server: MailServer) -> None:
