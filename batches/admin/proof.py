@@ -132,6 +132,7 @@ class WebhookEventAdmin(MaskedProviderJob):
 
 @admin.register(WebhookRefusal)
 class WebhookRefusalAdmin(Evidence):
+    finds = {"account": "account"}
     list_display = ("hour", "account", "status", "words", "count", "last_at")
     list_select_related = ("account",)
 

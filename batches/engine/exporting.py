@@ -35,6 +35,10 @@ BEAT = timedelta(seconds=2)
 LONGEST = timedelta(minutes=20)
 FAULT = "A fault of our own stopped it; the log has the details. Report it."
 NOTHING = "None of the chosen documents is saved, so there is nothing to build."
+TOO_LONG = (
+    f"It was not merged within {LONGEST.total_seconds() / 60:.0f} minutes, the longest that a worker works on one "
+    "export. Choose fewer documents, such as one group, or take the ZIP."
+)
 MAY_NOT = "Whoever ordered it may not see these documents any more."
 ARCHIVED = "The workspace was archived before its turn."
 
@@ -45,6 +49,10 @@ class Tally:
 
     exports: int = 0
     is_work_left: bool = False
+
+
+class _TooLong(Exception):
+    """What begins anew in each turn did not get done in one: it would not in the next either."""
 
 
 class _Stopping(Exception):
@@ -85,6 +93,8 @@ def work_on(export_id: int, clock: Clock, *, owner: str, store: ArtifactStore, s
     except _Stopping:
         exports.put_off(export, "", now=clock.now(), is_counted=False)
         return not stopping()
+    except _TooLong:
+        exports.fail(export, TOO_LONG)
     except archives.NothingSaved:
         exports.fail(export, NOTHING)
     except archives.ArchiveChanged:
@@ -183,7 +193,7 @@ class _Turn:
         """Have a part written to a staging file, which gives its name, and put it into the store."""
         now = self.clock.now()
         if now >= self.ends_at and number > 1:
-            raise _Stopping
+            raise _TooLong if self.export.kind == ExportKind.MERGED else _Stopping
         part = exports.begin_part(self.export, number, ending=ending, document_count=document_count, now=now)
         with self.store.staging() as path:
             name = write(path)

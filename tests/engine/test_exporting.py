@@ -19,7 +19,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 
 from batches import archives, storage
-from batches.engine import exporting, exports, storeorphans
+from batches.engine import exporting, exports, merging, storeorphans
 from batches.engine.audit import By
 from batches.models import Batch, BatchItem, Export, ExportKind, ExportPart, ExportState, Job, JobState, Membership
 from batches.storage import ArtifactStore, StoreDenied, StoreUnavailable
@@ -401,6 +401,26 @@ def test_merged_by_group_each_document_begins_on_an_odd_page_and_the_list_says_w
         ("INV-4", "South", "", ""),
     ]
     assert "cannot be opened as a PDF" in lines[-1]["note"]
+
+
+def test_what_cannot_be_merged_in_one_turn_says_so_and_is_not_begun_for_ever(
+    batch: Batch, okoye: By, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "DOCUMENTS_MOST", 1)
+    for number in range(2):
+        saved(batch, f"INV-{number}", one_page_pdf(2000))
+    export, clock, merge = ordered(batch, okoye, ExportKind.MERGED), Clock(NOW), merging.merge
+
+    def slow(*given: Any, **named: Any) -> Any:
+        clock.advance(exporting.LONGEST.total_seconds())
+        return merge(*given, **named)
+
+    monkeypatch.setattr(merging, "merge", slow)
+    exporting.carry_out(clock, owner="host:1::a", store=store, stopping=lambda: False)
+    export.refresh_from_db()
+    assert (export.state, export.words) == (ExportState.FAILED, exporting.TOO_LONG)
+    exports.sweep(store, now=clock.now())
+    assert exported_keys(store) == set()
 
 
 def test_124_a_workbook_holds_every_text_as_it_is_and_runs_nothing(
