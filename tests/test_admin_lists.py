@@ -43,7 +43,7 @@ pytestmark = pytest.mark.django_db
 
 #: A few hundred rows in the largest installation that can be thought of, each made by a person or once for good.
 SMALL = {"workspace", "membership", "provideraccount", "template", "apitoken", "pumpslot", "storesweep", "pacinglane"}
-SMALL |= {"columnmapping"}
+SMALL |= {"columnmapping", "sweeprun"}
 LARGE = [model for model in OURS if model._meta.model_name not in SMALL]
 
 
