@@ -23,11 +23,16 @@ from batches.models import (
     JobEvent,
     JobState,
     Membership,
+    Notice,
     PacingLane,
     PumpSlot,
+    SavedView,
+    SettledCounts,
     StoreFinding,
     StoreSweep,
+    SweepRun,
     Template,
+    WebhookRefusal,
 )
 from tests.factories import (
     NOW,
@@ -100,6 +105,36 @@ def second_lane() -> None:
 def second_creation() -> None:
     workspace = make_workspace()
     twice(lambda: make_batch(workspace=workspace, creation_key="one click"))
+
+
+def make_notice(**fields: Any) -> Notice:
+    recipient = fields.pop("recipient", None) or make_person()
+    batch = fields.pop("batch", None) or make_batch()
+    return Notice.objects.create(batch=batch, recipient=recipient, **{"event": "finished"} | fields)
+
+
+def second_notice() -> None:
+    batch, recipient = make_batch(), make_person()
+    twice(lambda: make_notice(batch=batch, recipient=recipient))
+
+
+def make_view(user: User, page: str = "batches") -> SavedView:
+    return SavedView.objects.create(user=user, page=page, name="Mine")
+
+
+def second_view() -> None:
+    user = make_person()
+    twice(lambda: make_view(user))
+
+
+def half_settled(missing: str) -> None:
+    counted = {"saved": 1, "failed": 0, "cancelled": 0, "attention": 0, "settled_at": NOW} | {missing: None}
+    SettledCounts.objects.create(batch=make_batch(), token="a" * 32, **counted)
+
+
+def second_refusal() -> None:
+    account = make_account()
+    twice(lambda: WebhookRefusal.objects.create(account=account, hour=NOW, status=401, last_at=NOW))
 
 
 def second_order_at_work() -> None:
@@ -302,6 +337,17 @@ BREACHES: dict[str, Callable[[], Any]] = {
     "bulk_action_item_once_per_action": lambda: second_bulk_action_item("item"),
     "bulk_action_item_result_known": lambda: bulk_action_item(result="perhaps"),
     "bulk_action_item_state_known": lambda: bulk_action_item(job_state="tired"),
+    "notice_once_per_event_and_person": second_notice,
+    "notice_event_known": lambda: make_notice(event="rumour"),
+    "notice_sent_is_not_tried": lambda: make_notice(sent_at=NOW, next_try_at=NOW),
+    "saved_view_name_once_per_user_and_page": second_view,
+    "saved_view_page_known": lambda: make_view(make_person(), page="elsewhere"),
+    "settled_counts_with_saved": lambda: half_settled("saved"),
+    "settled_counts_with_failed": lambda: half_settled("failed"),
+    "settled_counts_with_cancelled": lambda: half_settled("cancelled"),
+    "settled_counts_with_attention": lambda: half_settled("attention"),
+    "sweep_run_once_per_name": lambda: twice(lambda: SweepRun.objects.create(name="sweep", ran_at=NOW)),
+    "webhook_refusal_once_per_hour": second_refusal,
 }
 
 #: The same constraint from its other sides: each of these must be refused as well.

@@ -133,10 +133,10 @@ def test_a_filtered_list_keeps_its_rows_and_says_what_changed(page: Page, batch:
     page.goto(f"/batches/{batch.public_id}/?state=in_progress")
     Job.objects.filter(pk=jobs[0].pk).update(state=JobState.FAILED, failure_class="render_failed")
     expect(page.locator("#list-changed")).to_contain_text("1 changed since this list was drawn; refresh")
-    expect(page.locator("tbody tr")).to_have_count(3)
+    expect(page.locator(".items tbody tr")).to_have_count(3)
     expect(page.locator("#row-0 .badge")).to_have_text("Failed")
     page.keyboard.press("r")
-    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.locator(".items tbody tr")).to_have_count(2)
 
 
 def test_it_says_when_it_is_not_live_and_when_it_pauses(browser: Browser, site: str, batch: Batch) -> None:
