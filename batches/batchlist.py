@@ -6,19 +6,20 @@ that failed or move, never of all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import Case, Exists, IntegerField, OuterRef, Q, QuerySet, Value, When
+from django.db.models import Case, Exists, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
 
-from batches import batchrows, cursors, failures, selectors, wording
+from batches import batchrows, cursors, selectors, wording
 from batches.batchrows import BatchRow
 from batches.cursors import Page
 from batches.models import (
     ACTIVE_STATES,
+    FAILED_STATES,
     AccountHealth,
     Batch,
     BatchItem,
@@ -110,11 +111,10 @@ class Standing:
 def standing(workspaces: QuerySet[Workspace]) -> Standing:
     """Of the batches in these workspaces, in one query. Those that have ended say it by their kept counters."""
     mine = Batch.objects.filter(workspace__in=workspaces).order_by()
-    failed = failures.needing_a_person().filter(batch=OuterRef("pk"))
     held = Job.objects.filter(state=JobState.PENDING, account__in=_stopped()).values("lead_batch")
-    needs = Q(settled_counts__attention__gt=0) | Q(UNSETTLED, Exists(failed))
+    needs = Q(settled_counts__attention__gt=0) | Q(UNSETTLED, _some(FAILED_STATES, dismissed_at=None))
     needing = mine.filter(needs | Q(pk__in=held) | Q(waits_for_release=True)).values_list("pk", Value(NEEDING))
-    running = mine.filter(is_unfinished(workspaces)).values_list("pk", Value(RUNNING))
+    running = mine.filter(is_unfinished()).values_list("pk", Value(RUNNING))
     found = list(needing.union(running))
     return Standing(
         frozenset(key for key, kind in found if kind == NEEDING),
@@ -126,11 +126,24 @@ def standing(workspaces: QuerySet[Workspace]) -> Standing:
 UNSETTLED = Q(settled_counts__settled_at=None)
 
 
-def is_unfinished(workspaces: QuerySet[Workspace] | Sequence[Workspace]) -> Q:
-    """Of batches in these workspaces: something of it moves or waits."""
-    waiting = Job.objects.filter(state=JobState.PENDING, lead_batch__workspace__in=workspaces).values("lead_batch")
-    active = BatchItem.objects.filter(batch=OuterRef("pk"), cancelled_at=None, version__job__state__in=ACTIVE_STATES)
-    return UNSETTLED & (Q(pk__in=waiting) | Q(Exists(active)))
+def is_unfinished() -> Q:
+    """Of batches: something of it moves or waits."""
+    return Q(UNSETTLED, _some(ACTIVE_STATES))
+
+
+def _some(states: Collection[JobState], **of_item: None) -> Exists:
+    """Whether a batch has an item that is not cancelled, whose job is in one of these states, which few jobs are in.
+
+    Asked of the jobs whose versions lie between the first and the last of the batch, as `selectors.among_its_versions`:
+    where items came first, all would be looked at that are saved already.
+    """
+    versions = BatchItem.objects.filter(batch=OuterRef(OuterRef("pk"))).values("version")
+    first, last = versions.order_by("version")[:1], versions.order_by("-version")[:1]
+    named = BatchItem.objects.filter(
+        batch=OuterRef(OuterRef("pk")), version=OuterRef("version"), cancelled_at=None, **of_item
+    )
+    jobs = Job.objects.filter(state__in=states, version__gte=Subquery(first), version__lte=Subquery(last))
+    return Exists(jobs.filter(Exists(named)))
 
 
 def _stopped() -> QuerySet[ProviderAccount]:

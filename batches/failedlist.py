@@ -6,6 +6,7 @@ A sample's documents are those of its batch, and are listed there alone. What ma
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -14,10 +15,10 @@ from urllib.parse import urlencode
 
 from django.db.models import Count, F, Max, Min, QuerySet
 
-from batches import cursors, failures, listings, results, wording
+from batches import cursors, failures, listings, results, selectors, wording
 from batches.actions import TICKED_MOST
 from batches.cursors import Page
-from batches.models import FAILED_STATES, BatchItem, BulkAction, Verb, Workspace
+from batches.models import FAILED_STATES, Batch, BatchItem, BulkAction, CauseCount, ProviderAccount, Verb, Workspace
 from batches.wording import Badge
 
 ITEMS_PER_PAGE = 50
@@ -33,6 +34,11 @@ AGES: Mapping[str, tuple[str, timedelta | None, timedelta | None]] = {
 }
 COLUMNS = ("workspace", "batch_id", "batch", "row", "id", "version", "state", "reason_code", "reason", "since", "helps")
 _JOB = "version__job__"
+#: What makes two failures alike. Class and code follow from the cause, but for the letters of the code.
+_ALIKE = (f"{_JOB}failure_cause", f"{_JOB}failure_class", f"{_JOB}failure_code")
+_SPAN = {"first": Min(f"{_JOB}state_changed_at"), "last": Max(f"{_JOB}state_changed_at")}
+#: Of so many batches, each is asked by itself.
+ARMS_MOST = 30
 _FILTERS = ("workspace", "account", "batch", "cause", "helps", "age")
 
 
@@ -189,33 +195,99 @@ class Causes:
         return next((cause.title for cause in self.all if cause.key == key), "")
 
 
-def causes(found: QuerySet[BatchItem]) -> Causes:
-    """Why these items failed, in one query."""
-    seen = (
-        found.order_by()
-        .values_list("batch__workspace", f"{_JOB}failure_cause", f"{_JOB}failure_class", f"{_JOB}failure_code")
-        .annotate(
-            count=Count("pk"),
-            batches=Count("batch", distinct=True),
-            first=Min(f"{_JOB}state_changed_at"),
-            last=Max(f"{_JOB}state_changed_at"),
-        )
-        .order_by("-count", f"{_JOB}failure_cause")
+def causes(workspaces: QuerySet[Workspace], wanted: Wanted, *, now: datetime) -> Causes:
+    """Why what `matching` gives failed, in two queries: of batches at rest as it was kept (`engine/settled.py`), of the
+    others asked of their items. Whatever is narrowed to an age or to ticked items is asked of the items alone."""
+    found = matching(workspaces, wanted, now=now)
+    if wanted.items or wanted.age:
+        asked = _asked(found)
+        return _together(asked, is_cut=len(asked) > CAUSES_MOST)
+    kept, others = _kept(workspaces, wanted)
+    asked = _asked_each(found, others) if len(others) <= ARMS_MOST else _asked(found.filter(batch__in=others))
+    return _together([*kept, *asked], is_cut=len(asked) > CAUSES_MOST)
+
+
+def _asked(found: QuerySet[BatchItem]) -> list[Cause]:
+    seen = found.order_by().values_list("batch__workspace", *_ALIKE)
+    counted = seen.annotate(count=Count("pk"), batches=Count("batch", distinct=True), **_SPAN)
+    return _merged(
+        [Cause(*row) for row in counted.order_by("-count", *_ALIKE)[: CAUSES_MOST + 1]],
+        adds_batches=False,
     )
-    rows = [Cause(*row) for row in seen[: CAUSES_MOST + 1]]
-    # Class and code follow from the cause, but for the letters of the code.
+
+
+def _asked_each(found: QuerySet[BatchItem], batches: Sequence[int]) -> list[Cause]:
+    """As `_asked`, of a few batches: for each an arm of the query, which looks at failed jobs between its versions."""
+    if not batches:
+        return []
+    arms = [
+        found.filter(selectors.among_its_versions(batch, _JOB), batch=batch)
+        .order_by()
+        .values_list("batch", "batch__workspace", *_ALIKE)
+        .annotate(count=Count("pk"), **_SPAN)
+        for batch in batches
+    ]
+    each = arms[0].union(*arms[1:], all=True) if len(arms) > 1 else arms[0]
+    of_batch: dict[int, list[Cause]] = defaultdict(list)
+    for batch, workspace, key, failure_class, code, count, first, last in each.order_by("-count")[: CAUSES_MOST + 1]:
+        of_batch[batch].append(Cause(workspace, key, failure_class, code, count, 1, first, last))
+    return [cause for alike in of_batch.values() for cause in _merged(alike, adds_batches=False)]
+
+
+def _kept(workspaces: QuerySet[Workspace], wanted: Wanted) -> tuple[list[Cause], list[int]]:
+    """What was kept, batch by batch, and the batches of which nothing is."""
+    batches = Batch.objects.filter(workspace__in=workspaces, sample_of=None).order_by()
+    given = {"workspace__slug": wanted.workspace, "public_id": wanted.batch}
+    batches = batches.filter(**{name: text for name, text in given.items() if text})
+    needing = batches.exclude(settled_counts__attention=0)
+    accounts = ProviderAccount.objects.filter(slug=wanted.account).values_list("pk", flat=True)
+    account = accounts.first() if wanted.account else None
+    kept: list[Cause] = []
+    others: list[int] = []
+    for pk, workspace_id, rows in needing.values_list("pk", "workspace_id", "settled_counts__causes"):
+        if rows is None:
+            others.append(pk)
+            continue
+        alike = [CauseCount.of_json(row) for row in rows]
+        of_batch = [
+            Cause(workspace_id, each.cause, each.failure_class, each.code, each.count, 1, each.first_at, each.last_at)
+            for each in alike
+            if not wanted.account or each.account_id == account
+        ]
+        kept += _merged([cause for cause in of_batch if _is_wanted(cause, wanted)], adds_batches=False)
+    return kept, others
+
+
+def _is_wanted(cause: Cause, wanted: Wanted) -> bool:
+    """As `matching` has it."""
+    if wanted.cause and cause.key != wanted.cause:
+        return False
+    if not wanted.helps:
+        return True
+    helped = wording.classes_helped_by(Verb(wanted.helps))
+    return cause.failure_class in helped and cause.code != wording.OBJECT_LOST
+
+
+def _together(found: Sequence[Cause], *, is_cut: bool) -> Causes:
+    ordered = sorted(_merged(found, adds_batches=True), key=lambda cause: (-cause.count, cause.key))
+    return Causes(ordered[:CAUSES_MOST], is_cut or len(ordered) > CAUSES_MOST)
+
+
+def _merged(found: Iterable[Cause], *, adds_batches: bool) -> list[Cause]:
+    """One for each cause of a workspace. Where they were counted over the same batches, the larger number is told."""
     merged: dict[tuple[int, str], Cause] = {}
-    for each in rows[:CAUSES_MOST]:
+    for each in found:
         met = merged.get((each.workspace_id, each.key))
-        merged[each.workspace_id, each.key] = each if met is None else _both(met, each)
-    return Causes(sorted(merged.values(), key=lambda cause: (-cause.count, cause.key)), len(rows) > CAUSES_MOST)
+        merged[each.workspace_id, each.key] = each if met is None else _both(met, each, adds_batches=adds_batches)
+    return list(merged.values())
 
 
-def _both(one: Cause, other: Cause) -> Cause:
+def _both(one: Cause, other: Cause, *, adds_batches: bool) -> Cause:
+    batches = (one.batch_count, other.batch_count)
     return replace(
         one,
         count=one.count + other.count,
-        batch_count=max(one.batch_count, other.batch_count),
+        batch_count=sum(batches) if adds_batches else max(batches),
         first_at=min(one.first_at, other.first_at),
         last_at=max(one.last_at, other.last_at),
     )

@@ -70,7 +70,7 @@ def batches(workspaces: Sequence[Workspace], *, now: datetime) -> Overview:
     """What is not over, and what ended last: those whose end was not noticed yet, then by when it was."""
     if not workspaces:
         return Overview()
-    unfinished = batchlist.is_unfinished(workspaces) | Q(waits_for_release=True)
+    unfinished = batchlist.is_unfinished() | Q(waits_for_release=True)
     newest = _of(workspaces, now=now).order_by("-created_at", "-pk")
     open_ones = list(newest.filter(unfinished)[: RUNNING_SHOWN + 1])
     more = newest.filter(unfinished).count() - RUNNING_SHOWN if len(open_ones) > RUNNING_SHOWN else 0

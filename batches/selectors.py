@@ -6,6 +6,7 @@ whole batch except `batch_json`, whose shape lists every item.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,13 +15,9 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import (
-    BooleanField,
     Case,
     CharField,
-    Count,
     Exists,
-    ExpressionWrapper,
-    Min,
     OuterRef,
     Q,
     QuerySet,
@@ -29,7 +26,7 @@ from django.db.models import (
     When,
 )
 
-from batches import rights
+from batches import counting, rights
 from batches.models import (
     ACCOUNT_SECRETS,
     ACTIVE_STATES,
@@ -149,7 +146,7 @@ def with_group(items: QuerySet[BatchItem]) -> QuerySet[BatchItem]:
     )
 
 
-def among_its_versions(batch: Batch, path: str) -> Q:
+def among_its_versions(batch: Batch | int, path: str) -> Q:
     """What `path` leads to belongs to a version between the first and the last that the batch names.
 
     It says nothing new of rows of the batch. With it the database looks at the few failed jobs, or noticed files, that
@@ -197,41 +194,75 @@ def _settled(by_key: Mapping[int, Batch]) -> dict[int, Progress]:
 
 
 def _counted(by_key: Mapping[int, Batch]) -> dict[int, Progress]:
-    items = with_group(BatchItem.objects.filter(batch__in=list(by_key)))
-    dismissed = ExpressionWrapper(Q(dismissed_at__isnull=False), output_field=BooleanField())
-    rests = Q(version__job__state=JobState.SUBMITTING, version__job__lease_owner__isnull=True)
-    repeats = ExpressionWrapper(rests, output_field=BooleanField())
-    leaderless = Q(version__job__state=JobState.PENDING, version__job__lead_batch__isnull=True)
-    unneeded = ExpressionWrapper(leaderless, output_field=BooleanField())
-    rows = (
-        items.annotate(is_dismissed=dismissed, is_repeat=repeats, is_unneeded=unneeded)
-        .order_by()
-        .values_list("batch_id", "group", "version__job__state", "is_dismissed", "is_repeat", "is_unneeded")
-        .annotate(count=Count("pk"), repeat_at=Min("version__job__due_at", filter=rests))
-    )
-    groups: dict[int, dict[str, int]] = {key: dict.fromkeys(Group.values, 0) for key in by_key}
-    moving: dict[int, dict[str, int]] = {key: {} for key in by_key}
-    attention, repeat, given_up = dict.fromkeys(by_key, 0), dict.fromkeys(by_key, 0), dict.fromkeys(by_key, 0)
-    repeat_at: dict[int, datetime] = {}
-    for key, group, state, is_dismissed, is_repeat, is_unneeded, count, first_at in rows:
-        groups[key][group] += count
-        if group == Group.IN_PROGRESS:
-            moving[key][state] = moving[key].get(state, 0) + count
-        if group == Group.FAILED and not is_dismissed:
-            attention[key] += count
-        if group == Group.IN_PROGRESS and is_repeat:
-            repeat[key] += count
-            repeat_at[key] = min(first_at, repeat_at.get(key, first_at))
-        if group == Group.IN_PROGRESS and is_unneeded:
-            given_up[key] += count
-    answer = {}
-    for key, batch in by_key.items():
-        counts = Counts(**groups[key])
-        state = batch_state(counts, is_paused=batch.paused_at is not None)
-        answer[key] = Progress(
-            state, counts, moving[key], attention[key], repeat[key], repeat_at.get(key), given_up[key]
+    found = _Found.by_batch(counting.tallies(list(by_key)))
+    return {key: found[key].progress(is_paused=batch.paused_at is not None) for key, batch in by_key.items()}
+
+
+@dataclass
+class _Found:
+    """What was counted of one batch, by (state, has no lead, is stopped): all that `with_group` asks of an item."""
+
+    total: int = 0
+    cancelled: int = 0
+    dismissed: int = 0
+    repeats: int = 0
+    repeat_at: datetime | None = None
+    unsaved: Counter[tuple[str, bool, bool]] = field(default_factory=Counter)
+    in_doubt: Counter[tuple[str, bool, bool]] = field(default_factory=Counter)
+
+    @classmethod
+    def by_batch(cls, tallies: Iterable[counting.Tally]) -> dict[int, _Found]:
+        found: dict[int, _Found] = defaultdict(cls)
+        for tally in tallies:
+            found[tally.batch_id]._add(tally)
+        return found
+
+    def _add(self, tally: counting.Tally) -> None:
+        key = (tally.state, tally.is_unled, tally.is_stopped)
+        match tally.kind:
+            case "all":
+                self.total = tally.count
+            case "unsaved":
+                self.unsaved[key] += tally.count
+            case "cancelled":
+                self.cancelled += tally.count
+                if tally.state != JobState.SAVED:
+                    self.unsaved[key] -= tally.count
+            case "dismissed":
+                self.dismissed += tally.count
+            case "repeats":
+                self.repeats += tally.count
+                self.repeat_at = min(filter(None, (self.repeat_at, tally.due_at)))
+            case "in_doubt":
+                self.in_doubt[key] += tally.count
+
+    def progress(self, *, is_paused: bool) -> Progress:
+        groups: Counter[Group] = Counter({Group.CANCELLED: self.cancelled})
+        moving: Counter[str] = Counter()
+        unneeded = 0
+        for key, count in self.unsaved.items():
+            state, is_unled, is_stopped = key
+            if state == JobState.CANCELLED:
+                groups[Group.CANCELLED] += count
+            elif state in FAILED_STATES:
+                groups[Group.FAILED] += count
+            else:
+                held = count - self.in_doubt[key] if state == JobState.PENDING and is_stopped else 0
+                groups[Group.HELD] += held
+                moving[state] += count - held
+                unneeded += count - held if state == JobState.PENDING and is_unled else 0
+        groups[Group.IN_PROGRESS] = moving.total()
+        groups[Group.SAVED] = self.total - groups.total()
+        counts = Counts(**{group.value: groups[group] for group in Group})
+        return Progress(
+            batch_state(counts, is_paused=is_paused),
+            counts,
+            {state: count for state, count in moving.items() if count},
+            groups[Group.FAILED] - self.dismissed,
+            self.repeats,
+            self.repeat_at,
+            unneeded,
         )
-    return answer
 
 
 def progress(batch: Batch) -> Progress:

@@ -26,6 +26,7 @@ READERS = frozenset(
         "batchlist",
         "batchrows",
         "cells",
+        "counting",
         "cursors",
         "differences",
         "documents",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -183,6 +185,48 @@ def test_what_waits_and_is_needed_by_no_batch_any_more_is_not_waiting_for_its_tu
     make_job(batch=batch)
     progress = selectors.progress(batch)
     assert (progress.in_progress_states[JobState.PENDING], progress.unneeded_count, progress.waiting_count) == (2, 1, 1)
+
+
+def test_what_is_counted_without_a_look_at_the_items_is_what_each_item_says() -> None:
+    held = make_account()
+    hold(held)
+    going, stopped = make_batch(), make_batch(paused_at=NOW)
+    for batch in (going, stopped):
+        for n, (state, changes) in enumerate(
+            itertools.product(
+                JobState,
+                (
+                    {},
+                    {"account_id": held.pk},
+                    {"lead_batch": None},
+                    {"lead_batch": stopped},
+                    {"lease_owner": "a", "lease_until": NOW},
+                ),
+            )
+        ):
+            job = make_job(batch=batch, state=state)
+            jobs = [job.pk]
+            if state == JobState.PENDING:
+                in_doubt = make_job(batch=batch)
+                make_submission(job=in_doubt, in_doubt=True)
+                jobs.append(in_doubt.pk)
+            Job.objects.filter(pk__in=jobs).update(**changes)
+            if n % 2:
+                mark = {"cancelled_at": NOW} if n % 3 else {"dismissed_at": NOW, "dismissed_note": "Seen."}
+                BatchItem.objects.filter(version=job.version).update(**mark)
+    counted = selectors.progress_of([going, stopped])
+    for batch in (going, stopped):
+        items = selectors.with_group(batch.items.all()).select_related("version__job")
+        assert counted[batch.pk].counts == Counts(**Counter(item.group for item in items))
+        moving = [item.version.job for item in items if item.group == "in_progress"]
+        assert counted[batch.pk].in_progress_states == Counter(job.state for job in moving)
+        assert counted[batch.pk].attention_count == sum(
+            1 for item in items if item.group == "failed" and item.dismissed_at is None
+        )
+        unled = [job for job in moving if job.state == JobState.PENDING and job.lead_batch is None]
+        assert counted[batch.pk].unneeded_count == len(unled) > 0
+        rests = [job for job in moving if job.state == JobState.SUBMITTING and job.lease_owner is None]
+        assert counted[batch.pk].repeat_count == len(rests) > 0
 
 
 def test_the_reason_of_a_cancellation_is_the_one_in_the_audit_log(batch: Batch) -> None:

@@ -1,4 +1,5 @@
-"""The counters of batches that have ended: kept, and voided in the transaction that changes what they count.
+"""The counters of batches that have ended, and why documents of them failed: kept, and voided in the transaction that
+changes what they count.
 
 A batch has ended when each of its items is cancelled or has a job at rest. Then its counters change only where a job
 leaves a state of rest (`transitions.move_many`) or a person changes items; whoever does either calls `void_*` beside
@@ -12,16 +13,19 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import Count, Exists, OuterRef, Q
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q
 
 from batches.engine import bulk
-from batches.models import ACTIVE_STATES, FAILED_STATES, Batch, BatchItem, JobState, SettledCounts
+from batches.models import ACTIVE_STATES, FAILED_STATES, Batch, BatchItem, CauseCount, JobState, SettledCounts
 
 #: Longer than any transaction of ours: one that did not see the items yet is over when they are counted.
 SETTLES_AFTER = timedelta(minutes=5)
 #: So many batches a pass.
 SETTLED_MOST = 50
+#: Of a batch where documents failed in more ways than these, the causes are asked for each time.
+CAUSES_MOST = 200
 
 
 def void_jobs(job_ids: Iterable[int]) -> None:
@@ -66,8 +70,10 @@ def _settled(batch_id: int, *, now: datetime) -> bool:
         return False
     if row.seen_at > now - SETTLES_AFTER:
         return False
-    counts = _counted(batch_id)  # after the token was read
-    return counts.pop("moving") == 0 and bool(mine.update(settled_at=now, **counts))
+    counts = _counted(batch_id)  # after the token was read, as are the causes
+    if counts.pop("moving"):
+        return False
+    return bool(mine.update(settled_at=now, causes=_causes(batch_id) if counts["attention"] else [], **counts))
 
 
 def _counted(batch_id: int) -> dict[str, int]:
@@ -83,3 +89,19 @@ def _counted(batch_id: int) -> dict[str, int]:
         moving=Count("pk", filter=~is_cancelled & Q(**{f"{state}__in": ACTIVE_STATES})),
     )
     return counted
+
+
+def _causes(batch_id: int) -> list[list[Any]] | None:
+    """Why what needs a person failed, as `failures.needing_a_person` has it; None where there are too many causes."""
+    job = "version__job__"
+    failed = BatchItem.objects.filter(
+        batch=batch_id, cancelled_at=None, dismissed_at=None, **{f"{job}state__in": FAILED_STATES}
+    )
+    alike = failed.order_by().values_list(
+        f"{job}account", f"{job}failure_cause", f"{job}failure_class", f"{job}failure_code"
+    )
+    counted = alike.annotate(
+        count=Count("pk"), first=Min(f"{job}state_changed_at"), last=Max(f"{job}state_changed_at")
+    ).order_by("-count", f"{job}failure_cause")
+    found = [CauseCount(*row).as_json() for row in counted[: CAUSES_MOST + 1]]
+    return found if len(found) <= CAUSES_MOST else None

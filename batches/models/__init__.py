@@ -51,6 +51,7 @@ from batches.models.jobs import (
     NOTHING_THERE,
     OUTCOME_STATES,
     PROVEN_UNBILLED,
+    UNSAVED_STATES,
     Exchange,
     ExchangeKind,
     FailureClass,
@@ -65,7 +66,7 @@ from batches.models.objects import FindingKind, StoreFinding, StoreSweep, SweepK
 from batches.models.pumps import PumpSlot, SweepRun
 from batches.models.repairs import BulkAction, BulkActionItem, ItemResult, Verb
 from batches.models.savedviews import SavedView, ViewPage
-from batches.models.settled import SettledCounts
+from batches.models.settled import CauseCount, SettledCounts
 from batches.models.templates import Template, TemplateVersion
 from batches.models.workspaces import Membership, Role, Workspace
 
@@ -81,6 +82,7 @@ __all__ = [
     "OUTCOME_STATES",
     "PROVEN_UNBILLED",
     "SAMPLE_MOST",
+    "UNSAVED_STATES",
     "UPLOAD_IS_UNNEEDED",
     "WORKING_STATES",
     "AccountHealth",
@@ -94,6 +96,7 @@ __all__ = [
     "BatchItem",
     "BulkAction",
     "BulkActionItem",
+    "CauseCount",
     "ColumnMapping",
     "ConflictPolicy",
     "Document",

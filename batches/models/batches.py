@@ -142,6 +142,9 @@ class BatchItem(models.Model):
             models.Index(
                 fields=["batch"], condition=models.Q(cancelled_at__isnull=False), name="item_cancelled_of_batch"
             ),
+            models.Index(
+                fields=["batch"], condition=models.Q(dismissed_at__isnull=False), name="item_dismissed_of_batch"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -30,6 +30,8 @@ class JobState(models.TextChoices):
 ACTIVE_STATES = (JobState.PENDING, JobState.SUBMITTING, JobState.ACCEPTED, JobState.RENDERED)
 #: Counted as failed on every face (docs/architecture.md, "Counters").
 FAILED_STATES = (JobState.FAILED, JobState.UNKNOWN, JobState.DEADLINE_EXCEEDED, JobState.EXPIRED)
+#: Every other than what most jobs are in at last.
+UNSAVED_STATES = (*ACTIVE_STATES, *FAILED_STATES, JobState.CANCELLED)
 #: What a document that was sent comes to by itself.
 OUTCOME_STATES = (*FAILED_STATES, JobState.SAVED)
 #: At the provider, by all that we know: counted against max_in_flight.
@@ -135,6 +137,12 @@ class Job(models.Model):
             # Few of many, so that the failed ones of a batch are found without a look at all the others.
             models.Index(
                 fields=["version"], condition=models.Q(state__in=list(FAILED_STATES)), name="job_failed_by_version"
+            ),
+            # With all that is counted by: how far a batch of 100,000 has come is told without a look at its jobs.
+            models.Index(
+                fields=["version", "state", "account", "lead_batch"],
+                condition=models.Q(state__in=list(UNSAVED_STATES)),
+                name="job_unsaved_by_version",
             ),
             # Few of a million, for the lists of what needs a person.
             models.Index(

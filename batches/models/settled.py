@@ -2,10 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
 from django.db import models
 
 from batches.models.batches import Batch
 from batches.models.checks import set_together
+
+
+@dataclass(frozen=True)
+class CauseCount:
+    """Items of one batch that failed alike at one account, and that nobody dismissed."""
+
+    account_id: int
+    cause: str
+    failure_class: str
+    code: str
+    count: int
+    first_at: datetime
+    last_at: datetime
+
+    def as_json(self) -> list[Any]:
+        facts = (self.account_id, self.cause, self.failure_class, self.code, self.count)
+        return [*facts, self.first_at.isoformat(), self.last_at.isoformat()]
+
+    @classmethod
+    def of_json(cls, kept: list[Any]) -> CauseCount:
+        account_id, cause, failure_class, code, count, first, last = kept
+        span = (datetime.fromisoformat(first), datetime.fromisoformat(last))
+        return cls(account_id, cause, failure_class, code, count, *span)
 
 
 class SettledCounts(models.Model):
@@ -25,6 +52,11 @@ class SettledCounts(models.Model):
     failed = models.PositiveIntegerField(null=True, blank=True)
     cancelled = models.PositiveIntegerField(null=True, blank=True)
     attention = models.PositiveIntegerField(null=True, blank=True, help_text="Failed, and dismissed by nobody.")
+    causes = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="Why those failed, as `CauseCount`; empty too where there are too many causes to be kept.",
+    )
 
     class Meta:
         verbose_name_plural = "settled counts"

@@ -78,12 +78,13 @@ def _card(cause: Cause, workspace: Workspace, held: Collection[str], wanted: Wan
 def failed_list(request: SignedInRequest) -> HttpResponse:
     visible = _visible(request)
     wanted = Wanted.of(request.GET.dict())
-    found = failedlist.matching(_query(visible), replace(wanted, items=()), now=timezone.now())
+    now, asked = timezone.now(), replace(wanted, items=())
+    found = failedlist.matching(_query(visible), asked, now=now)
     held = rights.by_workspace(request.user, visible.values())
     reading = [key for key, rights_there in held.items() if rights.VIEW_CONTENT in rights_there]
     after, before = request.GET.get("after", ""), request.GET.get("before", "")
     page = failedlist.page(found, reading=reading, after=after, before=before)
-    causes = failedlist.causes(found) if page.rows else failedlist.Causes()
+    causes = failedlist.causes(_query(visible), asked, now=now) if page.rows else failedlist.Causes()
     accounts = list(selectors.usable_accounts(_query(visible)))
     words = _in_words(wanted, visible, accounts, causes)
     path = reverse("batches:failed_list")
@@ -246,7 +247,7 @@ def failed_plan(request: SignedInRequest) -> HttpResponse:
         words = f"Your role does not allow you to {verb.label.lower()} here. Ask a manager of this workspace."
         raise PermissionDenied(words)
     accounts = selectors.usable_accounts(_query(visible)) if wanted.account else ()
-    causes = failedlist.causes(found) if wanted.cause else failedlist.Causes()
+    causes = failedlist.causes(_query(visible), wanted, now=now) if wanted.cause else failedlist.Causes()
     # A form without a key of its own has its CSRF token, which is new on each page: a second press is the same action.
     key = request.POST.get("key") or request.POST.get("csrfmiddlewaretoken") or get_random_string(32)
     try:

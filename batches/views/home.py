@@ -60,7 +60,7 @@ def _read(user: User, *, now: datetime) -> _Read:
     mine = Workspace.objects.filter(pk__in=list(visible))
     return _Read(
         workspaces=visible,
-        causes=failedlist.causes(failedlist.matching(mine, Wanted(), now=now)),
+        causes=failedlist.causes(mine, Wanted(), now=now),
         overview=overview.batches(workspaces, now=now),
         accounts=overview.accounts(workspaces),
         alerts=attention.open_alerts(workspaces),

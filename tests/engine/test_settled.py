@@ -9,12 +9,13 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from batches import selectors
+from batches import failedlist, selectors
 from batches.engine import applying, settled, transitions
 from batches.engine.audit import By
 from batches.engine.orders import NewInput, Order
 from batches.engine.transitions import Move
-from batches.models import Batch, BatchItem, FailureClass, Job, JobState, SettledCounts, Verb
+from batches.failedlist import Wanted
+from batches.models import Batch, BatchItem, FailureClass, Job, JobState, SettledCounts, Verb, Workspace
 from batches.wording import BatchState
 from tests import factories
 from tests.engine import racing
@@ -78,6 +79,48 @@ def test_a_batch_whose_rows_are_still_written_is_not_kept(batch: Batch) -> None:
     Batch.objects.update(writing_at=NOW)
     settle_all()
     assert not SettledCounts.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "filters", [{}, {"helps": "retry"}, {"account": "other"}, {"account": "main"}, {"cause": f"{0:016x}"}]
+)
+def test_the_causes_of_batches_at_rest_are_kept_and_say_the_same_as_their_items(filters: dict[str, str]) -> None:
+    main, other = factories.make_account(slug="main"), factories.make_account(slug="other")
+    workspace = factories.make_workspace()
+    batches = [factories.make_batch(workspace=workspace, account=account) for account in (main, other)]
+    for batch in batches:
+        ended(batch)
+        for n, code in enumerate(("font", "FONT", "timeout")):
+            factories.make_job(
+                batch=batch,
+                state=JobState.FAILED,
+                failure_class=FailureClass.TRANSIENT if n else FailureClass.RENDER_FAILED,
+                failure_code=code,
+                failure_cause=f"{n // 2:016x}",
+                state_changed_at=NOW + timedelta(seconds=n),
+            )
+    mine = Workspace.objects.filter(pk=workspace.pk)
+    wanted = Wanted.of(filters)
+    asked = failedlist.causes(mine, wanted, now=LATER)
+    settle_all()
+    SettledCounts.objects.filter(batch=batches[1]).update(causes=None)  # one of them has too many
+    assert failedlist.causes(mine, wanted, now=LATER) == asked
+    settled.void([batches[1].pk])
+    settle_all()
+    assert failedlist.causes(mine, wanted, now=LATER) == asked
+    assert asked.count == failedlist.matching(mine, wanted, now=LATER).count() > 0
+
+
+@pytest.mark.django_db
+def test_causes_that_are_too_many_are_asked_for(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended(batch)
+    monkeypatch.setattr(settled, "CAUSES_MOST", 0)
+    settle_all()
+    assert SettledCounts.objects.get(batch=batch).causes is None
+    assert is_kept(batch)
+    found = failedlist.causes(Workspace.objects.all(), Wanted(), now=LATER)
+    assert (found.count, found.is_cut) == (1, False)
 
 
 def _applied(verb: Verb, state: JobState = JobState.FAILED, order: Order = ORDER) -> Callable[[Batch], None]:
