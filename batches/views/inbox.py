@@ -97,6 +97,8 @@ def inbox_replay(request: SignedInRequest, slug: str) -> HttpResponse:
     filters = _filters(asked)
     if filters.effect and filters.effect not in OUTCOMES:
         raise Http404("These name no document, so there is nothing to wake.")
+    if _is_misread(asked):  # a bound that is left out would mean more than was meant
+        raise Http404("These times cannot be read, so nothing was replayed.")
     outcome = OUTCOMES.get(filters.effect, "")
     wanted = replays.Range(account, filters.since, filters.until, outcome)
     if request.method == "POST":
@@ -120,7 +122,7 @@ def inbox_replay(request: SignedInRequest, slug: str) -> HttpResponse:
 
 def _replay_url(request: SignedInRequest, asked: dict[str, str], account: ProviderAccount | None) -> str:
     """Where what is listed can be replayed; empty where it is no range of one account, or not this person's to do."""
-    is_range = asked.get("effect", "woke") in OUTCOMES and "q" not in asked
+    is_range = asked.get("effect", "woke") in OUTCOMES and "q" not in asked and not _is_misread(asked)
     if account is None or not is_range or not rights.may_with_account(request.user, rights.REPLAY_EVENTS, account):
         return ""
     rest = {name: text for name, text in asked.items() if name != "account"}
@@ -184,6 +186,10 @@ def _filters(asked: dict[str, str]) -> Filters:
         since=_instant(asked.get("from", "")),
         until=_instant(asked.get("to", "")),
     )
+
+
+def _is_misread(asked: dict[str, str]) -> bool:
+    return any(name in asked and _instant(asked[name]) is None for name in ("from", "to"))
 
 
 def _instant(text: str) -> datetime | None:

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 from datetime import timedelta
+from urllib.parse import urlencode
 
 import pytest
 from django.db import connection
@@ -145,6 +146,20 @@ def test_a_replay_counts_first_then_wakes_again_and_may_be_repeated(
     entries = AuditEntry.objects.filter(action="replay_events")
     assert [(each.facts["events"], each.facts["woke"]) for each in entries] == [(2, 1), (2, 1)]
     assert Job.objects.get(pk=job.pk).state == "accepted"
+
+
+@pytest.mark.parametrize("bound", [{"from": "yesterday"}, {"to": "0001-01-01T00:00"}], ids=["word", "year"])
+def test_a_replay_whose_times_cannot_be_read_replays_nothing(
+    bound: dict[str, str], batch: Batch, account: ProviderAccount, manager: Client
+) -> None:
+    event = make_event(account=account, provider_job_id="pdf_1", outcome=WebhookOutcome.UNMATCHED)
+    address = f"{manager.get('/inbox/').context['replay_url']}"
+    assert manager.get(address).status_code == 200
+    assert manager.get("/inbox/", bound).context["replay_url"] == ""
+    asked = f"{address.partition('?')[0]}?{urlencode(bound)}"
+    assert manager.get(asked).status_code == 404
+    assert manager.post(asked, {"up_to": event.pk}).status_code == 404
+    assert not AuditEntry.objects.exists()
 
 
 def test_pages_go_forth_and_back_in_a_constant_number_of_queries(account: ProviderAccount, manager: Client) -> None:
