@@ -122,6 +122,17 @@ RESULT_BADGES: Mapping[str, Badge] = {
     ItemResult.ABORTED: Badge("Not done", "stopped", "The action was aborted before its turn."),
 }
 
+#: How an upload stands, in the list of drafts.
+DRAFT_BADGES: Mapping[str, Badge] = {
+    "open": Badge("Not checked", "waiting", "Somebody chooses how it is read, then it is checked."),
+    "checking": Badge("Checking", "moving", "A worker reads the whole file."),
+    "ready": Badge("Ready to start", "waiting", "It was checked; nothing is sent before a person starts it."),
+    "wrong": Badge("To be corrected", "held", "The check found rows that cannot be used as they are."),
+    "starting": Badge("Starting", "moving", "A worker makes the batch."),
+    "started": Badge("Started", "saved", "It became a batch, or replaced rows of one."),
+    "discarded": Badge("Discarded", "stopped", "Nothing was sent, and the upload is gone."),
+}
+
 #: How the parts of an installation do, on its health page.
 VITAL_BADGES: Mapping[str, Badge] = {
     "alive": Badge("Alive", "saved", "It was seen at work within its lease."),

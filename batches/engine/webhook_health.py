@@ -88,13 +88,12 @@ def words(health: WebhookHealth) -> str:
     if not health.expected:
         return "No secret is set, so no webhook is taken; polling finds every document."
     last = (
-        f"The last came at {health.last_received_at:%Y-%m-%d %H:%M:%S} UTC."
+        f"The last came at {health.last_received_at.day} {health.last_received_at:%b %H:%M:%S} UTC."
         if health.last_received_at
         else "None has come yet."
     )
-    share = (
-        f"Of the last {health.completions:,} documents {health.told:,} were announced." if health.completions else ""
-    )
+    told = f"{health.told:,} {'was' if health.told == 1 else 'were'} announced"
+    share = f"Of the last {health.completions:,} documents {told}." if health.completions else ""
     silence = "They have fallen silent: documents are found by polling only." if health.is_silent else ""
     return " ".join(filter(None, (last, share, silence)))
 

@@ -3,6 +3,7 @@ are those of the frame of every page, which asks where this person may be led.""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from typing import Any
 
 from django import template
 from django.templatetags.static import static
-from django.utils.html import format_html
+from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
 from batches import sentences, wording
@@ -84,6 +85,12 @@ def page_links(context: template.Context) -> list[Link]:
     return [link for link in frame_of(context["user"], "admin").links if not link.is_current]
 
 
+@register.filter
+def with_code(words: str) -> SafeString:
+    """What stands between backticks in a sentence, as commands do, is drawn as code."""
+    return SafeString(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(words)))
+
+
 @register.simple_tag
 def icon(name: str) -> SafeString:
     """A drawing of `static/batches/icons.svg`. It never carries meaning alone, so it is hidden from screen readers."""
@@ -98,6 +105,12 @@ def icon(name: str) -> SafeString:
 def vital_badge(name: str) -> dict[str, Any]:
     """How a part of the installation does."""
     return {"badge": wording.VITAL_BADGES[name]}
+
+
+@register.inclusion_tag("batches/_badge.html")
+def draft_badge(name: str) -> dict[str, Any]:
+    """How an upload stands that was not started, or no more."""
+    return {"badge": wording.DRAFT_BADGES[name]}
 
 
 @register.simple_tag

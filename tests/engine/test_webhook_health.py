@@ -102,7 +102,7 @@ def test_the_share_counts_what_was_announced_before_it_was_seen(account: Provide
     health = webhook_health.of(account.pk)
     assert (health.told, health.completions) == (1, 4)
     assert webhook_health.words(health) == (
-        "The last came at 2026-03-02 09:02:00 UTC. Of the last 4 documents 1 were announced."
+        "The last came at 2 Mar 09:02:00 UTC. Of the last 4 documents 1 was announced."
     )
 
 

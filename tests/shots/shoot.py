@@ -47,6 +47,9 @@ ALSO: dict[str, tuple[tuple[str, str], ...]] = {
     "batch_list": (("nothing", "?q=zzz"),),
     "audit_list": (("nothing", "?who=zzz"),),
     "template_list": (("archived", "?view=archived"),),
+    "account_list": (("archived", "?view=archived"),),
+    "export_list": (("all", "?view=all"),),
+    "draft_list": (("over", "?view=over"),),
     "batch_running": (("cancel", "?verb=cancel"),),
 }
 

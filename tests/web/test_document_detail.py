@@ -310,13 +310,11 @@ def test_a_download_has_a_readable_name_and_leaves_a_record(saved: Job, operator
 
 def test_a_phone_gets_a_button_instead_of_a_preview_that_it_cannot_draw(saved: Job, operator: Client) -> None:
     page = operator.get(page_of(saved)).text
-    assert f'<a class="btn preview-open" href="{page_of(saved)}v1.pdf"' in page
+    assert f'<a class="btn" id="view" href="{page_of(saved)}v1.pdf" target="_blank"' in page
     rules = (Path(settings.BASE_DIR) / "batches/static/batches/pages.css").read_text()
     rules = rules.split("/* --- document ")[1].split("/* --- ")[0]
     narrow = rules.split("@media (max-width: 640px)")[1].split("@media")[0]
     assert ".preview, .preview-note { display: none; }" in narrow
-    assert ".preview-open { display: flex;" in narrow
-    assert ".preview-open { display: none; }" in rules.split("@media (max-width: 900px)")[0]
 
 
 def test_a_version_without_a_pdf_has_none(batch: Batch, operator: Client) -> None:

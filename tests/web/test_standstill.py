@@ -36,7 +36,7 @@ def waits_for(minutes: float) -> None:
 
 
 def faces(client: Client, batch: Batch) -> list[str]:
-    urls = (reverse("batches:batch_list"), reverse("batches:batch_detail", args=[batch.public_id]))
+    urls = (reverse("batches:home"), reverse("batches:batch_detail", args=[batch.public_id]))
     return [client.get(url).content.decode() for url in urls]
 
 
