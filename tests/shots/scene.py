@@ -34,6 +34,7 @@ from batches.models import (
     ProviderAccount,
     PumpSlot,
     SavedView,
+    Submission,
     WebhookEvent,
     WebhookOutcome,
     Workspace,
@@ -80,6 +81,8 @@ def fill() -> tuple[User, dict[str, str]]:
     storage.open_store(settings.STORAGE_URL).put(main.manifest_key, io.BytesIO(b"[]"))
     saved = _documents(main)
     others = _other_batches(home, other, account, held, person)
+    for batch in (main, *others):  # each was sent in its turn, and that is what costs are summed by
+        Submission.objects.filter(job__lead_batch=batch).update(batch=batch)
     _around(main, account, held, saved)
     client = Client()
     client.force_login(person)

@@ -180,12 +180,10 @@ def test_the_page_says_that_a_document_waits_for_a_paused_batch(batch: Batch, op
     assert "It is not sent while its batch is paused." in operator.get(page_of(job)).text
 
 
-def test_a_held_account_leads_staff_to_the_admin(batch: Batch, operator: Client, admin_client: Client) -> None:
+def test_a_held_account_leads_to_its_page_where_it_is_resumed(batch: Batch, operator: Client) -> None:
     job = make_job(batch=batch)
     ProviderAccount.objects.update(health="held", hold_reason="auth", held_at=NOW, hold_words="401.")
-    link = f"/admin/batches/provideraccount/{job.account_id}/change/"
-    assert link in admin_client.get(page_of(job)).text
-    assert link not in operator.get(page_of(job)).text
+    assert f'href="/accounts/{job.account.slug}/"' in operator.get(page_of(job)).text
 
 
 @pytest.mark.parametrize(
