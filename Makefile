@@ -15,17 +15,17 @@ TOGETHER := --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(ALONE
 # What never meets the configured database, or brings its own, or says nothing that the engine's and the pages' tests do not,
 # runs once, on the SQLite turn: adapters, sandbox, manifests, stores, the simulator, the demonstration, commands, words.
 ONCE := tests/providers tests/sandbox tests/manifests tests/storage tests/simulation tests/test_demo.py \
-	tests/templating tests/test_cells.py tests/chaos tests/commands tests/test_admin.py tests/test_examples.py \
+	tests/templating tests/test_cells.py tests/chaos tests/commands tests/test_admin.py tests/test_admin_lists.py tests/test_examples.py \
 	tests/test_settings.py tests/test_stack.py tests/test_commands_stack.py tests/test_cluster.py tests/test_installation.py \
 	tests/test_layering.py tests/test_docs.py tests/test_wording.py tests/test_sentences.py tests/test_filenames.py \
 	tests/test_finishing.py tests/test_zipwriter.py tests/test_handbook.py \
 	tests/web/test_browser.py tests/web/test_overlays.py tests/web/test_every_page.py tests/web/test_tour.py tests/web/test_tour_of_intake.py \
-	tests/web/test_tour_of_home.py tests/web/test_large_archives.py
+	tests/web/test_tour_of_home.py tests/web/test_large_archives.py tests/scenarios/test_end_to_end.py
 # So do the stories in virtual time that tell the engine's rules, which no database changes, at many small statements each;
 # those about locks, rows written together, many batches and repair are told on both.
 RULES := tests/test_loadtest.py $(patsubst %,tests/scenarios/test_%.py,account_health account_trouble cases_of_others \
 	collecting doubt_beside_a_failure fetching_early late_beside_another late_watch learned_deadline learned_polling one_fault_stays_one \
-	poison_documents polling_ends refusals samples slots_of_reads spend_cap store_troubles submissions_fail woken_by_webhooks)
+	poison_documents polling_ends refusals samples slots_of_reads spend_cap store_troubles submissions_fail webhooks_change_nothing woken_by_webhooks)
 # And pages whose rows others ask for as well, and rules that ask no database at all.
 PURE := $(patsubst %,tests/web/test_%.py,cases_of_intake document_verbs health middleware previews refilling rights_walk) \
 	$(patsubst %,tests/engine/test_%.py,breadth breaker collecting_over_http collection expectations holdings keeping outage \
