@@ -90,6 +90,7 @@ ACTIONS: Mapping[str, str] = {
     "restore_template": "Took back from the archive",
     "mark_final": "Marked as final",
     "take_final_off": "Took the final mark off",
+    "write_note": "Wrote a note on",
     "replace_rows": "Replaced rows of",
     "confirm_bulk_action": "Confirmed a bulk action:",
     "abort_bulk_action": "Aborted a bulk action:",

@@ -17,6 +17,7 @@ from batches.models import (
     Artifact,
     BatchItem,
     Document,
+    DocumentNote,
     DocumentVersion,
     Job,
     JobState,
@@ -27,6 +28,7 @@ from batches.models import (
 SUBMISSIONS_SHOWN = 50
 BATCHES_SHOWN = 20
 VERSIONS_SHOWN = 50
+NOTES_SHOWN = 50
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ class History:
     versions: Sequence[VersionRow]
     submissions: Sequence[SentRow]
     items: Sequence[BatchItem]
+    notes: Sequence[DocumentNote]
     timeline: Sequence[timelines.Entry]
     reads_content: bool
 
@@ -127,6 +130,11 @@ class History:
     @property
     def job(self) -> Job:
         return self.chosen.job
+
+    @property
+    def earlier(self) -> Sequence[SentRow]:
+        """The submissions before the latest, newest first."""
+        return self.submissions[1:]
 
     @property
     def split(self) -> list[tuple[str, str]]:
@@ -199,8 +207,11 @@ def _next_send(job: Job, latest: Submission | None, *, is_held: bool) -> str:
     return f"It will be sent again in its turn, from {wording.clock(job.due_at)} on." if latest else ""
 
 
-def history(document: Document, *, number: int | None, reads_content: bool) -> History | None:
-    """The history of one version, the current one where no number is given; None where there is no such version."""
+def history(document: Document, *, number: int | None, reads_content: bool, audits: bool) -> History | None:
+    """The history of one version, the current one where no number is given; None where there is no such version.
+
+    With `audits` it tells what the audit log says of it.
+    """
     in_doubt = Submission.objects.filter(job__version=OuterRef("pk"), outcome=SubmissionOutcome.OPEN, in_doubt=True)
     rows = [
         VersionRow(version, version.job, getattr(version, "artifact", None), version.is_maybe_sent)
@@ -214,12 +225,21 @@ def history(document: Document, *, number: int | None, reads_content: bool) -> H
     if chosen is None:
         return None
     items = BatchItem.objects.filter(version=chosen.version).select_related("batch").order_by("-batch_id")
-    submissions = Submission.objects.filter(job=chosen.job).defer("body_inline").order_by("-sequence")
+    sent = Submission.objects.filter(job=chosen.job).defer("body_inline").order_by("-sequence")
+    submissions = list(sent[:SUBMISSIONS_SHOWN])
     return History(
         chosen=chosen,
         versions=rows,
-        submissions=[SentRow(submission, chosen.job) for submission in submissions[:SUBMISSIONS_SHOWN]],
+        submissions=[SentRow(submission, chosen.job) for submission in submissions],
         items=list(items[:BATCHES_SHOWN]),
-        timeline=timelines.timeline(chosen.version, chosen.job, chosen.artifact, reads_content=reads_content),
+        notes=list(document.notes.order_by("-id")[:NOTES_SHOWN]),
+        timeline=timelines.timeline(
+            chosen.version,
+            chosen.job,
+            chosen.artifact,
+            submissions,
+            reads_content=reads_content,
+            audited=document if audits else None,
+        ),
         reads_content=reads_content,
     )

@@ -115,8 +115,7 @@ class Cause:
         """`24 %` of the batch; what is there is never 0 %, what lacks one is never 100 %."""
         if self.share >= 1:
             return "all"
-        percent = min(99, max(1, round(self.share * 100)))
-        return f"{percent} %" if self.share >= 0.01 else "under 1 %"
+        return wording.share(self.share)
 
     @property
     def more_count(self) -> int:

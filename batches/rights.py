@@ -20,6 +20,8 @@ Person = User | AnonymousUser
 ADOPT = "adopt"
 FINALISE = "finalise"
 REGENERATE_FINAL = "regenerate_final"
+#: Write a note on a document.
+NOTE = "note"
 #: Upload, check and start a batch.
 START = "start_batch"
 #: Of a batch as a whole: what runs, and what does not.
@@ -85,6 +87,7 @@ TABLE: tuple[Right, ...] = (
     _of_document(Verb.REOPEN, Role.OPERATOR, "Reopen what was dismissed or cancelled"),
     _of_document(Verb.CANCEL, Role.OPERATOR, "Cancel documents that were not sent"),
     _of_document(Verb.RETRY, Role.OPERATOR, "Retry the same version", "0 or 1"),
+    _of_document(NOTE, Role.OPERATOR, "Write a note on a document"),
     _reading(VIEW_CONTENT, Role.OPERATOR, "See content: PDF, HTML, row data, previews, differences"),
     _reading(REVEAL, Role.OPERATOR, "Reveal a provider’s job id (written down each time)"),
     _reading(EXPORT, Role.OPERATOR, "Download results, lists and archives (content needs the right to see it)"),

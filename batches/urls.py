@@ -116,6 +116,7 @@ pages: list[URLPattern | URLResolver] = [
     path("documents/<id:public_id>/", documents.document_detail, name="document_detail"),
     path("documents/<id:public_id>/live/", documents.document_live, name="document_live"),
     path("documents/<id:public_id>/reveal/", documents.document_reveal, name="document_reveal"),
+    path("documents/<id:public_id>/notes/", documents.document_note, name="document_note"),
     path("documents/<id:public_id>/reconcile/", reconcile.document_reconcile, name="document_reconcile"),
     path("documents/<id:public_id>/actions/<slug:verb>/", verbs.document_verb, name="document_verb"),
     path("documents/<id:public_id>/v<version:number>.pdf", documents.document_pdf, name="document_pdf"),

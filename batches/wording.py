@@ -14,7 +14,15 @@ from decimal import Decimal
 from django.conf import settings
 from django.db import models
 
-from batches.models import AccountHealth, ExportState, FailureClass, HoldReason, ItemResult, JobState, Verb
+from batches.models import (
+    AccountHealth,
+    ExportState,
+    FailureClass,
+    HoldReason,
+    ItemResult,
+    JobState,
+    Verb,
+)
 
 
 class Group(models.TextChoices):
@@ -403,6 +411,13 @@ NOTHING_TO_REPLACE = "There is nothing to replace: no failed row of the file has
 
 #: Instead of what a provider said, to whoever may not see content.
 WITHHELD = "What the provider said may quote the document; your role does not show it."
+
+
+def share(part: float) -> str:
+    """`24 %`; what is there is never 0 %, what lacks one is never 100 %."""
+    if part >= 1:
+        return "100 %"
+    return f"{min(99, max(1, round(part * 100)))} %" if part >= 0.01 else "under 1 %"
 
 
 def resume_command(public_id: str) -> str:

@@ -18,7 +18,7 @@ from django_q.signing import SignedPackage
 
 from batches import tokens
 from batches.admin.kinds import Evidence
-from batches.engine import applying
+from batches.engine import applying, audit, notes
 from batches.models import (
     Alert,
     ApiToken,
@@ -107,6 +107,7 @@ def fill(batch: Batch, admin_user: User, *, number: int = 1) -> Job:
     make_template_version(workspace=batch.workspace, source="<p>{{ name }}</p>")
     make_ready_export(batch)
     SavedView.objects.create(user=admin_user, page="batches", name="Mine")
+    notes.write(job.version.document, "Ask first.", by=audit.By(admin_user, "admin", ""), now=NOW)
     SettledCounts.objects.get_or_create(batch=batch, defaults={"token": "x"})
     Notice.objects.create(batch=batch, recipient=admin_user, event="finished")
     NoticeWatch.objects.create(batch=batch, looked_at=NOW)

@@ -21,6 +21,7 @@ from batches.models import (
     BulkActionItem,
     ColumnMapping,
     Document,
+    DocumentNote,
     DocumentVersion,
     Draft,
     Export,
@@ -132,6 +133,13 @@ class DocumentAdmin(Evidence):
     list_display = ("business_id", "public_id", "workspace", "current_version", "is_final", "created_at")
     list_filter = (OfWorkspace,)
     list_select_related = ("workspace", "current_version__document")
+
+
+@admin.register(DocumentNote)
+class DocumentNoteAdmin(Evidence):
+    finds = {"document": "document", "user": "author"}
+    list_display = ("document", "at", "author_words")
+    list_select_related = ("document",)
 
 
 @admin.register(DocumentVersion)

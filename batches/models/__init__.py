@@ -15,7 +15,7 @@ from batches.models.accounts import (
     ProviderKind,
 )
 from batches.models.batches import Batch, BatchItem, ConflictPolicy
-from batches.models.documents import Artifact, ArtifactNotice, Document, DocumentVersion, SourceKind
+from batches.models.documents import Artifact, ArtifactNotice, Document, DocumentNote, DocumentVersion, SourceKind
 from batches.models.drafts import (
     SAMPLE_MOST,
     UPLOAD_IS_UNNEEDED,
@@ -100,6 +100,7 @@ __all__ = [
     "ColumnMapping",
     "ConflictPolicy",
     "Document",
+    "DocumentNote",
     "DocumentVersion",
     "Draft",
     "DraftState",

@@ -45,6 +45,7 @@ class Document(models.Model):
             ("reopen_document", "Can reopen dismissed or cancelled documents"),
             ("finalise_document", "Can mark documents final, and take the mark off"),
             ("regenerate_final_document", "Can regenerate final documents (bills 1)"),
+            ("note_document", "Can write notes on documents"),
             ("view_content", "Can see content: PDF, HTML, row data, previews, differences"),
             ("reveal", "Can reveal provider job ids"),
         ]
@@ -58,6 +59,23 @@ class Document(models.Model):
 
     def __str__(self) -> str:
         return self.business_id
+
+
+class DocumentNote(models.Model):
+    """What somebody wrote about a document, for whoever looks at it next. Never changed, never deleted."""
+
+    document = models.ForeignKey(Document, on_delete=models.PROTECT, related_name="notes")
+    at = models.DateTimeField()
+    author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    author_words = models.CharField(max_length=150, help_text="User name, as it was then.")
+    text = models.TextField()
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=~models.Q(text=""), name="note_not_empty")]
+        indexes = [models.Index(fields=["document", "-id"], name="note_of_document")]
+
+    def __str__(self) -> str:
+        return f"{self.author_words} at {self.at:%Y-%m-%d %H:%M:%S}"
 
 
 class SourceKind(models.TextChoices):

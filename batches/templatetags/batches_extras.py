@@ -174,16 +174,7 @@ def bar(progress: Progress) -> dict[str, Any]:
 def segments(progress: Progress) -> list[Segment]:
     """The bar's parts from left to right; what exists is at least `LEAST_SEGMENT` wide, and all fill `BAR_WIDTH`."""
     counts = progress.counts
-    waiting = progress.in_progress_states.get(JobState.PENDING, 0)
-    parts = [
-        ("saved", counts.saved),
-        ("failed", counts.failed),
-        ("stopped", counts.cancelled),
-        ("moving", counts.in_progress - waiting),
-        ("held", counts.held),
-        ("waiting", waiting),
-    ]
-    present = [(colour, count) for colour, count in parts if count]
+    present = [(colour, count) for colour, _label, count in parts(progress) if count]
     free = BAR_WIDTH - LEAST_SEGMENT * len(present)
     drawn, x = [], 0.0
     for colour, count in present:
@@ -191,3 +182,37 @@ def segments(progress: Progress) -> list[Segment]:
         drawn.append(Segment(colour, round(x, 1), round(width, 1)))
         x += width
     return drawn
+
+
+def parts(progress: Progress) -> list[tuple[str, str, int]]:
+    """Colour, name and count of the bar's parts, which add up to the total."""
+    counts = progress.counts
+    waiting = progress.in_progress_states.get(JobState.PENDING, 0)
+    names = {group: badge.label for group, badge in wording.GROUP_BADGES.items()}
+    return [
+        ("saved", names[wording.Group.SAVED], counts.saved),
+        ("failed", names[wording.Group.FAILED], counts.failed),
+        ("stopped", names[wording.Group.CANCELLED], counts.cancelled),
+        ("moving", names[wording.Group.IN_PROGRESS], counts.in_progress - waiting),
+        ("held", names[wording.Group.HELD], counts.held),
+        ("waiting", wording.JOB_BADGES[JobState.PENDING].label, waiting),
+    ]
+
+
+@dataclass(frozen=True)
+class Share:
+    colour: str
+    label: str
+    count: int
+    words: str
+
+
+@register.inclusion_tag("batches/_shares.html")
+def shares(progress: Progress) -> dict[str, Any]:
+    """The same bar as a table."""
+    total = progress.counts.total
+    rows = [
+        Share(colour, label, count, wording.share(count / total) if count else "0 %")
+        for colour, label, count in parts(progress)
+    ]
+    return {"shares": rows, "total": total}

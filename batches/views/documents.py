@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.cache import patch_vary_headers
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_POST, require_safe
 
 from batches import cursors, documents, filenames, listings, places, rights, storage, wording
-from batches.engine import staleness
+from batches.engine import notes, staleness
 from batches.models import (
     FAILED_STATES,
     Artifact,
@@ -26,7 +28,7 @@ from batches.models import (
     Verb,
 )
 from batches.views import foreign, ranges, templates, verbs
-from batches.views.access import SignedInRequest, document_or_404, record, refuse_without
+from batches.views.access import SignedInRequest, by, document_or_404, record, refuse_without, typed
 from batches.views.stored import store_away
 
 NOTHING_NEW = 204
@@ -35,8 +37,14 @@ NOTHING_NEW = 204
 @login_required
 @require_safe
 def document_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
+    """The page; for the drawer beside a list (`panels.js`), its short form."""
     document = document_or_404(request.user, public_id)
-    return render(request, "batches/document_detail.html", _context(request, document, request.GET.get("version")))
+    is_beside = request.headers.get("HX-Target") == "drawer-body"
+    name = "batches/document_panel.html" if is_beside else "batches/document_detail.html"
+    context = _context(request, document, request.GET.get("version")) | {"is_beside": is_beside}
+    response = render(request, name, context)
+    patch_vary_headers(response, ["HX-Target"])
+    return response
 
 
 @login_required
@@ -47,6 +55,22 @@ def document_live(request: SignedInRequest, public_id: str) -> HttpResponse:
     if request.GET.get("summary", "") == context["summary_revision"]:
         return HttpResponse(status=NOTHING_NEW)
     return render(request, "batches/document_live.html", context | {"is_fragment": True})
+
+
+@login_required
+@require_POST
+def document_note(request: SignedInRequest, public_id: str) -> HttpResponse:
+    """Append a note. The address carries what the page's does, so that it comes back as it was."""
+    document = document_or_404(request.user, public_id)
+    refuse_without(request, rights.NOTE, document.workspace)
+    text = typed(request.POST.get("text"), notes.LONGEST)
+    if text:
+        notes.write(document, text, by=by(request), now=timezone.now())
+    else:
+        messages.error(request, "A note needs some words.")
+    place = "#document-notes"
+    address, carried = reverse("batches:document_detail", args=[document.public_id]), request.GET.urlencode()
+    return redirect(f"{address}?{carried}{place}" if carried else f"{address}{place}")
 
 
 @login_required
@@ -67,13 +91,21 @@ def document_reveal(request: SignedInRequest, public_id: str) -> HttpResponse:
     subject = f"document {document.public_id} submission {submission.sequence}"
     record(request, "reveal_provider_job", subject, document.workspace)
     context = _context(request, document, str(submission.job.version.number))
-    return render(request, "batches/document_detail.html", context | {"revealed": submission.pk})
+    is_earlier = any(row.submission == submission for row in context["history"].earlier)
+    return render(
+        request, "batches/document_detail.html", context | {"revealed": submission.pk, "revealed_earlier": is_earlier}
+    )
 
 
 def _context(request: SignedInRequest, document: Document, wanted: str | None) -> dict[str, Any]:
     held = rights.rights(request.user, document.workspace)
     reads_content = rights.VIEW_CONTENT in held
-    history = documents.history(document, number=cursors.number(wanted), reads_content=reads_content)
+    history = documents.history(
+        document,
+        number=cursors.number(wanted),
+        reads_content=reads_content,
+        audits=rights.VIEW_AUDIT in held,
+    )
     if history is None:
         raise Http404("No such version.")
     job, now = history.job, timezone.now()
@@ -85,6 +117,9 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
     place = places.place(history.items, request.GET, reads_content=reads_content)
     return {
         "place": place,
+        "page_url": f"{reverse('batches:document_detail', args=[document.public_id])}?{request.GET.urlencode()}",
+        "may_note": rights.NOTE in held,
+        "note_longest": notes.LONGEST,
         "template_news": news,
         "made_with": _made_with(history.version),
         "document": document,

@@ -50,6 +50,36 @@ def test_help_opens_beside_the_page_gives_the_focus_back_and_has_an_address(page
     expect(page.locator("h1")).to_have_text("One batch")
 
 
+def test_a_document_opens_beside_its_list_and_the_keyboard_leads_on_and_back(page: Page, batch: Batch) -> None:
+    for n in range(3):
+        make_job(batch=batch, business_id=f"INV-{n}")
+    page.goto(f"/batches/{batch.public_id}/?q=INV")
+    page.locator("#open-1").press("Enter")
+    drawer, title = page.locator("#drawer"), page.locator("#drawer-title")
+    expect(title).to_have_text("INV-1")
+    expect(drawer.locator("#timeline")).to_contain_text("Taken in")
+    chrome.whole(page)
+    page.keyboard.press("]")
+    expect(title).to_have_text("INV-2")
+    expect(drawer.locator("[rel=next]")).to_have_count(0)
+    drawer.get_by_label("New note").fill("Call the customer first.")
+    page.keyboard.press("Escape")
+    expect(drawer).to_be_visible()
+    drawer.get_by_role("button", name="Add note").click()
+    expect(drawer.locator(".notes")).to_contain_text("Call the customer first.")
+    expect(title).to_have_text("INV-2")
+    drawer.get_by_role("button", name="Copy the address").click()
+    expect(page.locator("#drawer-said")).to_contain_text("cop")  # a browser may refuse it, and that is said
+    page.keyboard.press("Escape")
+    expect(drawer).to_be_hidden()
+    expect(page.locator("#open-2")).to_be_focused()
+    page.keyboard.press("k")
+    page.keyboard.press("o")
+    expect(page.locator("h1")).to_contain_text("INV-1")
+    page.get_by_role("link", name="Next: INV-2").click()
+    expect(page.locator(".notes")).to_contain_text("Call the customer first.")
+
+
 def test_the_keyboard_offers_what_works_on_this_page_and_can_be_turned_off(page: Page, batch: Batch) -> None:
     for n in range(3):
         make_job(batch=batch, business_id=f"INV-{n}")

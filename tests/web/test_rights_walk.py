@@ -148,6 +148,7 @@ TABLE: Mapping[str, Row] = {
     "document_reveal": Row(acts=WRITERS, arguments=OF_DOCUMENT, sent={"submission": "submission"}),
     "document_reconcile": Row(reads=WRITERS, acts=WRITERS, arguments=OF_DOCUMENT),
     "document_verb": Row(acts=WRITERS, arguments=("document", "retry")),
+    "document_note": Row(acts=WRITERS, arguments=OF_DOCUMENT, sent={"text": "states"}),
     "document_pdf": Row(reads=WRITERS, arguments=("document", "1")),
     "document_regenerate": Row(reads=MANAGERS, acts=MANAGERS, arguments=OF_DOCUMENT),
     "document_final": Row(acts=MANAGERS, arguments=OF_DOCUMENT),

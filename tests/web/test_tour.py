@@ -216,7 +216,8 @@ def reconcile_with_evidence(page: Page, unheard: Job, look: Look) -> None:
 def regenerate_with_other_html(page: Page, batch: Batch, look: Look) -> str:
     page.goto(f"/batches/{batch.public_id}/?state=saved&q=INV-0000")
     page.click("#row-0 .row-link")
-    page.locator("#verbs").get_by_role("link", name="Regenerate").click()
+    look(page, "beside-the-list")
+    page.locator("#drawer").get_by_role("link", name="Regenerate").click()
     address = page.url.removesuffix("regenerate/")
     page.fill("#id_reason", "The terms had changed.")
     page.check("input[value=upload]")

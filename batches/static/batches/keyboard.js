@@ -5,7 +5,9 @@
   const JUMP_MS = 1500; // how long `g` waits for its second letter
   const OFF = "relaypdf-keys-off";
 
-  const find = (selector) => [...document.querySelectorAll(selector)].filter((element) => element.checkVisibility());
+  // While a page of ours lies beside this one, keys are about that one.
+  const drawer = () => document.querySelector("#drawer[open]");
+  const find = (selector) => [...(drawer() ?? document).querySelectorAll(selector)].filter((element) => element.checkVisibility());
   const first = (selector) => find(selector)[0];
   const rows = () => find("main .row-link");
   const row = () => document.activeElement?.closest("tr, li");
@@ -18,6 +20,21 @@
     links[Math.max(0, Math.min(links.length - 1, next))].focus();
   }
 
+  // The file of the row, where there are rows; else that of the page.
+  function keep() { (rows().length ? row()?.querySelector("[data-pdf]") : first("[data-pdf]"))?.click(); }
+
+  const turn = (direction) => first(`[rel=${direction < 0 ? "prev" : "next"}]`) ?? besides(direction);
+
+  // Next to the row that the drawer shows, where the page in it names no neighbour.
+  function besides(direction) {
+    if (!drawer()) return undefined;
+    const links = [...document.querySelectorAll("main .row-link[data-drawer]")];
+    const now = links.findIndex((link) => link.href === document.getElementById("drawer-page").href);
+    return now < 0 ? undefined : links[now + direction];
+  }
+
+  const openPage = () => (drawer() ? document.getElementById("drawer-page") : row()?.querySelector(".row-link"))?.href;
+
   function tick() {
     const box = row()?.querySelector("input.tick") ?? first("input.tick");
     box?.click();
@@ -28,12 +45,14 @@
     { key: "/", words: "Search", works: () => first("[data-search]"), does: () => first("[data-search]").focus() },
     { key: "j", words: "Next row", works: () => rows().length, does: () => step(1) },
     { key: "k", words: "Row before", works: () => rows().length, does: () => step(-1) },
-    { key: "Enter", words: "Open the row", works: () => rows().length },
+    { key: "Enter", words: "Open the row, beside the list where it can be", works: () => rows().length },
     { key: "x", words: "Tick the row", works: () => first("input.tick"), does: tick },
-    { key: "[", words: "Back: the page or document before", works: () => first("main [rel=prev]"), does: () => first("main [rel=prev]").click() },
-    { key: "]", words: "On: the next page or document", works: () => first("main [rel=next]"), does: () => first("main [rel=next]").click() },
-    { key: "n", get words() { return first("[data-new]")?.textContent.trim() ?? "New batch"; }, works: () => newUrl(), does: () => { location.href = newUrl(); } },
-    { key: "r", words: "Refresh the page", works: isFreeOfAnswers, does: () => location.reload() },
+    { key: "o", words: "Open as a page", works: () => drawer() || first("main .row-link[data-drawer]"), does: () => { const url = openPage(); if (url) location.href = url; } },
+    { key: "d", words: "Download the PDF", works: () => first("[data-pdf]"), does: keep },
+    { key: "[", words: "Back: the page or document before", works: () => turn(-1), does: () => turn(-1).click() },
+    { key: "]", words: "On: the next page or document", works: () => turn(1), does: () => turn(1).click() },
+    { key: "n", get words() { return first("[data-new]")?.textContent.trim() ?? "New batch"; }, works: () => !drawer() && newUrl(), does: () => { location.href = newUrl(); } },
+    { key: "r", words: "Refresh the page", works: () => !drawer() && isFreeOfAnswers(), does: () => location.reload() },
     { key: "y", words: "Copy the address of this page", works: () => true, does: copyAddress },
   ];
 
@@ -43,7 +62,7 @@
   function isFreeOfAnswers() { return !document.querySelector("form[data-start], .problem.failed"); }
 
   function copyAddress() {
-    document.dispatchEvent(new CustomEvent("copytext", { detail: { text: location.href, words: "Address copied" } }));
+    document.dispatchEvent(new CustomEvent("copytext", { detail: { text: drawer() ? document.getElementById("drawer-page").href : location.href, words: "Address copied" } }));
   }
 
   const ofThePage = () => find("[data-key]").map((element) => ({
@@ -97,7 +116,7 @@
   let jumpUntil = 0;
 
   document.addEventListener("keydown", (event) => {
-    const open = document.querySelector("dialog[open]");
+    const open = [...document.querySelectorAll("dialog[open]")].at(-1);
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       (open ?? document).querySelector("form[data-confirm]")?.requestSubmit();
       return;
@@ -108,7 +127,7 @@
       if (typing(event.target) && !open) event.target.blur();
       return;
     }
-    if (isOff || open || typing(event.target) || !document.getElementById("keys")) return;
+    if (isOff || (open && open !== drawer()) || typing(event.target) || !document.getElementById("keys")) return;
     const isJump = event.timeStamp < jumpUntil;
     jumpUntil = 0;
     const target = isJump && jumps().find((link) => link.dataset.jump === event.key);

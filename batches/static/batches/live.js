@@ -80,6 +80,9 @@
     const { target, fragment } = event.detail;
     focused = target.contains(document.activeElement) ? document.activeElement.id : "";
     const fresh = fragment.firstElementChild;
+    target.querySelectorAll("details[id][open]").forEach((open) => {
+      fragment.querySelector(`#${open.id}`)?.setAttribute("open", "");
+    });
     const tick = target.querySelector("input.tick:checked") && fragment.querySelector("input.tick");
     if (tick) tick.checked = true;
     if (wouldDisturb(target.id) && fresh) {

@@ -14,6 +14,10 @@
     }
     const link = event.target.closest("a[data-drawer]");
     if (link && plain(event)) { event.preventDefault(); openDrawer(link); return; }
+    if (event.target.closest("[data-copy-page]")) {
+      document.dispatchEvent(new CustomEvent("copytext", { detail: { text: address.href, words: "Address copied" } }));
+      return;
+    }
     if (event.target.closest("[data-dismiss]")) { event.target.closest(".toast").remove(); return; }
     if (event.target.closest("[data-close]")) { event.target.closest("dialog").close(); return; }
     const copier = event.target.closest("[data-copy]");
@@ -31,18 +35,38 @@
   const drawer = document.getElementById("drawer");
   const body = document.getElementById("drawer-body");
 
+  const address = document.getElementById("drawer-page");
+
   function openDrawer(link) {
     document.getElementById("drawer-title").textContent = link.dataset.drawer || link.textContent.trim();
-    document.getElementById("drawer-page").href = link.href;
+    address.href = link.href;
     body.replaceChildren(words("Loading…"));
     body.setAttribute("aria-busy", "true");
-    if (!drawer.open) drawer.showModal();
+    if (!drawer.open) { drawer.showModal(); body.focus(); }
     htmx.ajax("GET", link.href, { target: body, select: "[data-panel]", swap: "innerHTML" }).then(() => {
       body.removeAttribute("aria-busy");
       if (body.querySelector("[data-panel]")) body.scrollTop = 0;
       else if (!body.textContent.trim()) location.href = link.href; // signed out, or a page that has no panel
     });
   }
+
+  // What the focus was on is gone: a page beside this one took the place of another.
+  document.addEventListener("htmx:afterSettle", (event) => {
+    if (event.detail.target === body && drawer.open && !drawer.contains(document.activeElement)) body.focus();
+  });
+
+  // Escape first leaves a field with words in it.
+  drawer?.addEventListener("cancel", (event) => {
+    const field = document.activeElement;
+    if (!drawer.contains(field) || !field.matches("textarea, input") || !field.value) return;
+    event.preventDefault();
+    body.focus();
+  });
+
+  // The browser gives the focus back to what it was on; after `]` that is the row of another page than the last shown.
+  drawer?.addEventListener("close", () => {
+    [...document.querySelectorAll("main a[data-drawer]")].find((link) => link.href === address.href)?.focus();
+  });
 
   function words(text) {
     const paragraph = document.createElement("p");
@@ -74,6 +98,14 @@
     place.append(box);
   }
 
+  // A toast under the drawer would be seen by nobody.
+  function say(text) {
+    const place = drawer?.open ? document.getElementById("drawer-said") : null;
+    if (!place) { toast(text); return; }
+    place.textContent = text;
+    setTimeout(() => { if (place.textContent === text) place.textContent = ""; }, 4000);
+  }
+
   // --- copying ---
 
   async function copy(text) {
@@ -81,7 +113,7 @@
     const field = document.createElement("textarea"); // an address without HTTPS has no clipboard
     field.value = text;
     field.className = "unseen";
-    document.body.append(field);
+    (document.querySelector("dialog[open]") ?? document.body).append(field);
     field.select();
     const done = document.execCommand("copy");
     field.remove();
@@ -100,6 +132,6 @@
   }
 
   document.addEventListener("copytext", ({ detail }) => {
-    copy(detail.text).then(() => toast(`${detail.words}.`), () => toast(`The browser refused to copy: ${detail.text}`));
+    copy(detail.text).then(() => say(`${detail.words}.`), () => say(`The browser refused to copy: ${detail.text}`));
   });
 })();
