@@ -59,7 +59,7 @@ ACTIONS: Mapping[str, str] = {
     "hold_account": "Held",
     "resume_account": "Resumed sending on",
     "test_account": "Tested the connection of",
-    "reveal_event": "Looked at the content of",
+    "reveal_event": "Revealed the body of",
     "replay_events": "Replayed webhook events of",
     "start_load_test": "Started a load test on",
     "end_load_test": "Ended a load test on",

@@ -52,7 +52,9 @@ def audit_list(request: SignedInRequest) -> HttpResponse:
         "rows": [Shown(row, _url(row)) for row in page.rows],
         "asked": asked,
         "workspaces": workspaces,
-        "actions": sorted(audits.ACTIONS.items(), key=lambda pair: pair[1]),
+        "actions": sorted(
+            ((key, words.rstrip(":")) for key, words in audits.ACTIONS.items()), key=lambda pair: pair[1]
+        ),
         "newer": f"{path}?{urlencode(asked | {'before': page.before})}" if page.before else "",
         "older": f"{path}?{urlencode(asked | {'after': page.after})}" if page.after else "",
         "csv_url": f"{reverse('batches:audit_csv')}?{urlencode(asked)}",

@@ -360,3 +360,9 @@ def test_every_action_that_is_written_has_words() -> None:
 
 def _name(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def test_what_can_be_chosen_as_what_was_done_is_told_apart(manager: Client) -> None:
+    chosen = re.findall(r'<option value="\w+">([^<]+)</option>', manager.get("/audit/").text)
+    assert len(chosen) == len(audits.ACTIONS)
+    assert {words for words in chosen if chosen.count(words) > 1 or words.endswith(":")} == set()
