@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from batches import failures, wording
+from batches import failures, rights, wording
 from batches.engine import verbs
 from batches.failures import Cause
 from batches.models import Verb
@@ -30,15 +30,15 @@ class Card:
     offer: Offer | None
 
 
-def cards(found: failures.Causes, rights: Collection[str]) -> list[Card]:
-    """One per cause that is shown, in their order."""
-    return [Card(cause, _offer(cause, rights)) for cause in found.shown]
+def cards(found: failures.Causes, held: Collection[str]) -> list[Card]:
+    """One per cause that is shown, in their order; `held` are the rights of who looks."""
+    return [Card(cause, _offer(cause, held)) for cause in found.shown]
 
 
-def _offer(cause: Cause, rights: Collection[str]) -> Offer | None:
+def _offer(cause: Cause, held: Collection[str]) -> Offer | None:
     verb = cause.suggested
     if verb is None or not cause.key:
         return None
-    refusal = "" if verb in rights else f"Your role may not {verb.label.lower()}; ask a manager of this workspace."
+    refusal = "" if verb in held else rights.refusal(verb)
     price = verbs.price_of_many(verb, verbs.PRICES[verb].renders_most * cause.count)
     return Offer(verb, wording.verb_these(verb, cause.count), price, refusal)

@@ -65,7 +65,7 @@ def _card(cause: Cause, workspace: Workspace, held: Collection[str], wanted: Wan
     verb = cause.suggested
     if verb is None or not cause.key:
         return CauseCard(cause, workspace, fields=fields)
-    refusal = "" if verb in held else f"Your role may not {verb.label.lower()}; ask a manager of this workspace."
+    refusal = "" if verb in held else rights.refusal(verb)
     price = verbs.price_of_many(verb, verbs.PRICES[verb].renders_most * cause.count)
     return CauseCard(cause, workspace, wording.verb_these(verb, cause.count), price, refusal, fields)
 

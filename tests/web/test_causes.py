@@ -109,7 +109,7 @@ def test_who_may_not_apply_the_verb_sees_it_with_the_sentence(batch: Batch, view
     fail(batch, FailureClass.TRANSIENT, "It broke.")
     shown = section(viewer, batch)
     assert re.search(r"<button[^>]* disabled", shown)
-    assert "Your role may not retry; ask a manager of this workspace." in shown
+    assert "your role does not include that. Ask an administrator for the role Operator." in shown
 
 
 def test_five_groups_are_shown_and_the_rest_on_demand(batch: Batch, operator: Client) -> None:
