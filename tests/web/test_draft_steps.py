@@ -256,6 +256,13 @@ def test_progress_is_shown_while_the_worker_has_it_and_the_page_comes_anew_when_
     assert operator.get(live)["HX-Refresh"] == "true"
 
 
+def test_where_no_price_is_known_the_spend_cap_leads_to_where_one_is_given(upload: Callable[..., Any]) -> None:
+    page = upload([{"id": "A", "html_content": "<p>1</p>"}], name="a.json").text
+    field = page.split('id="spend-cap"')[1].split("</div>")[0]
+    assert field.split(">")[0].endswith(" disabled")
+    assert f'<a href="/accounts/{draft().account.slug}/">its page</a>' in field
+
+
 @pytest.mark.parametrize("cap", ["NaN", "sNaN", "Infinity", "-1", "1,000.00", "1.000,00", "0.00001", "1e20", "1e-20"])
 def test_a_spend_cap_that_is_no_amount_is_refused_by_its_name(
     cap: str, upload: Callable[..., Any], operator: Client

@@ -94,12 +94,14 @@ def test_accounts_tell_their_health_pace_and_last_webhook(batch: Batch, operator
     make_event(account=batch.account, at=NOW)
     make_job(batch=batch, state=JobState.ACCEPTED)
     make_account(workspace=make_workspace(), name="Not yours")
-    row = main(operator).split("Production")[1].split("</tr>")[0]
+    page = main(operator)
+    assert f'href="/accounts/{batch.account.slug}/">Production</a>' in page
+    row = page.split("Production")[1].split("</tr>")[0]
     assert "Open" in row
     assert "one every 3 s" in row
     assert '1 <span class="muted">of 20</span>' in row
     assert "2 Mar 09:00" in row
-    assert "Not yours" not in main(operator)
+    assert "Not yours" not in page
 
 
 def test_the_first_visit_says_what_to_do_and_has_a_manifest_to_begin_with(operator: Client, viewer: Client) -> None:
