@@ -179,7 +179,7 @@ WHAT_TO_DO: Mapping[str, str] = {
     ),
     FailureClass.INVALID_INPUT: (
         "The service refuses this content as it is, so it is never sent again. Correct it: Regenerate (bills 1) takes "
-        "the corrected content of one document, an upload with “Make new versions” chosen that of many."
+        "the corrected content of one document, “Upload corrected rows” on the page of its batch that of many."
     ),
     FailureClass.AUTH: "The service refused our key. Correct the account's key, then Retry (bills 0 or 1).",
     FailureClass.INSUFFICIENT_CREDIT: "The account has no credit left. Top it up, then Retry (bills 0 or 1).",
