@@ -46,6 +46,8 @@ def test_a_template_is_uploaded_looked_at_and_published(manager: Client, workspa
     assert (version.template.slug, version.template.name, version.number) == ("invoice-de", "Invoice <de>", 1)
     text = words(page)
     assert "Invoice &lt;de&gt;, version 1" in text
+    toast = page.text.split('<div class="toast ')[1].split("</div>")[0]
+    assert ("Version 1 was uploaded." in toast, "#info" in toast, "#moving" in toast) == (True, True, False)
     assert "customer.name" in text
     assert "Optional" in text
     assert f'src="/templates/invoice-de/versions/1/preview/?workspace={workspace.slug}" sandbox' in text
