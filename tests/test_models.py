@@ -18,6 +18,7 @@ from batches.models import (
     BulkActionItem,
     ColumnMapping,
     Document,
+    DocumentNote,
     Exchange,
     Job,
     JobEvent,
@@ -337,6 +338,9 @@ BREACHES: dict[str, Callable[[], Any]] = {
     "bulk_action_item_once_per_action": lambda: second_bulk_action_item("item"),
     "bulk_action_item_result_known": lambda: bulk_action_item(result="perhaps"),
     "bulk_action_item_state_known": lambda: bulk_action_item(job_state="tired"),
+    "note_not_empty": lambda: DocumentNote.objects.create(
+        document=make_job().version.document, author=make_person(), at=NOW, text=""
+    ),
     "notice_once_per_event_and_person": second_notice,
     "notice_event_known": lambda: make_notice(event="rumour"),
     "notice_sent_is_not_tried": lambda: make_notice(sent_at=NOW, next_try_at=NOW),
