@@ -84,6 +84,9 @@ def test_the_examples_go_from_upload_to_download_without_a_reload(
         check_archive(Path(downloading.value.path()).read_bytes(), ids)
 
         page.get_by_role("link", name="invoice-usd", exact=True).first.click()
+        expect(page.locator("#drawer-title")).to_have_text("invoice-usd")
+        page.keyboard.press("Escape")
+        page.keyboard.press("o")  # the same as a page
         page.wait_for_url(re.compile("/documents/"))
         preview = page.locator("iframe").first
         expect(preview).to_be_visible()
