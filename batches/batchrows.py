@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 
-from batches import finishing, listings, selectors, sentences, wording
+from batches import figures, finishing, listings, selectors, sentences, wording
 from batches.engine import spending
 from batches.models import ACCOUNT_SECRETS, OUTCOME_STATES, AccountHealth, Batch, Job, JobState
 from batches.wording import ENDED_STATES, Badge, BatchState
@@ -98,13 +98,13 @@ class BatchRow:
         price, currency = self.batch.account.price_per_job, self.batch.account.price_currency
         if not self.spent.count or price is None:
             return ""
-        return wording.money(self.spent.amount(price), currency)
+        return figures.money(self.spent.amount(price), currency)
 
     @property
     def waited_words(self) -> str:
         """How long its oldest document has been due: `12 s`; empty where none is."""
         due = self.pace.oldest_due_at if self.is_moving else None
-        return wording.age((self.now - due).total_seconds()) if due and self.now else ""
+        return figures.age((self.now - due).total_seconds()) if due and self.now else ""
 
     @property
     def key(self) -> str:

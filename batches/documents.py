@@ -9,7 +9,7 @@ from datetime import datetime
 from django.db.models import Exists, OuterRef
 from django.utils.dateparse import parse_datetime
 
-from batches import selectors, timelines, wording
+from batches import figures, selectors, timelines, wording
 from batches.models import (
     ACCOUNT_SECRETS,
     ACTIVE_STATES,
@@ -84,7 +84,7 @@ class SentRow:
         """Whether it costs something, as far as anybody knows."""
         sent, outcome = self.submission, SubmissionOutcome(self.submission.outcome)
         if sent.billed_amount is not None:
-            return f"Yes, {wording.money(sent.billed_amount, self.job.account.price_currency)}, as the provider says"
+            return f"Yes, {figures.money(sent.billed_amount, self.job.account.price_currency)}, as the provider says"
         if outcome in (SubmissionOutcome.DELIVERED, SubmissionOutcome.SURPLUS):
             return "Yes: the provider finished it"
         if outcome == SubmissionOutcome.REFUSED or (
@@ -166,7 +166,7 @@ class History:
 def waits(job: Job, submissions: Sequence[Submission], *, reads_content: bool) -> str:
     """Why a job waits and until when, in one or two sentences, from what is recorded; `submissions` newest first."""
     latest = submissions[0] if submissions else None
-    is_held, due = job.account.health == AccountHealth.HELD, wording.clock(job.due_at)
+    is_held, due = job.account.health == AccountHealth.HELD, figures.clock(job.due_at)
     if job.state == JobState.PENDING:
         return " ".join(
             part
@@ -204,7 +204,7 @@ def _next_send(job: Job, latest: Submission | None, *, is_held: bool) -> str:
         return "It is not sent while its batch is paused."
     if is_held:  # told beside it, with what ends that
         return ""
-    return f"It will be sent again in its turn, from {wording.clock(job.due_at)} on." if latest else ""
+    return f"It will be sent again in its turn, from {figures.clock(job.due_at)} on." if latest else ""
 
 
 def history(document: Document, *, number: int | None, reads_content: bool, audits: bool) -> History | None:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from django.db.models import Count, Max, Q, QuerySet, Sum
 
-from batches import cursors, listings, results, rights, selectors, wording
+from batches import cursors, figures, listings, results, rights, selectors, wording
 from batches.actions import Chosen
 from batches.cursors import Page
 from batches.models import (
@@ -236,7 +236,7 @@ class ExportRow:
         """`in 6 days`"""
         if self.export.expires_at is None:
             return ""
-        return wording.until(self.export.expires_at, now=self.now)
+        return figures.until(self.export.expires_at, now=self.now)
 
     @property
     def revision(self) -> str:

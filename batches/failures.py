@@ -14,7 +14,7 @@ from datetime import datetime
 from django.db.models import Case, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, QuerySet, Value, When, Window
 from django.db.models.functions import RowNumber
 
-from batches import selectors, wording
+from batches import figures, selectors, wording
 from batches.models import FAILED_STATES, Batch, BatchItem, BulkAction, BulkActionItem, ItemResult, JobState, Verb
 
 #: Documents that a cause names before it says "and n more".
@@ -115,7 +115,7 @@ class Cause:
         """`24 %` of the batch; what is there is never 0 %, what lacks one is never 100 %."""
         if self.share >= 1:
             return "all"
-        return wording.share(self.share)
+        return figures.share(self.share)
 
     @property
     def more_count(self) -> int:

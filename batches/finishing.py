@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from batches import wording
+from batches import figures
 
 #: Too early to say anything.
 SECONDS_LEAST = 15.0
@@ -91,7 +91,7 @@ def _basis(work: Work) -> str:
     if work.interval * work.waiting < 1:
         return lately
     among = "the only batch that is sent" if not others else f"{work.share} of {work.shares} turns are this batch’s"
-    return f"{lately}; the account sends {wording.pace(work.interval * 1000)}, {among}"
+    return f"{lately}; the account sends {figures.pace(work.interval * 1000)}, {among}"
 
 
 def between(low: float, high: float) -> str:
@@ -100,10 +100,10 @@ def between(low: float, high: float) -> str:
         return "less than a minute"
     first, last = max(1, round(low / 60)), max(1, round(high / 60))
     if first == last:
-        return wording.duration(last * 60)
+        return figures.duration(last * 60)
     if last < 60:
         return f"about {first}–{last} min"
-    return f"{wording.duration(first * 60)} to {wording.duration(last * 60).removeprefix('about ')}"
+    return f"{figures.duration(first * 60)} to {figures.duration(last * 60).removeprefix('about ')}"
 
 
 def finishing(remaining: int, oldest: float, *, usual: float | None, deadline: float | None) -> str:
@@ -118,4 +118,4 @@ def finishing(remaining: int, oldest: float, *, usual: float | None, deadline: f
 def age(seconds: float) -> str:
     """`3 s`, `41 s`, `10 min`, `2 h 5 min`"""
     whole = max(1, round(seconds))
-    return f"{whole} s" if whole < 60 else wording.offset(whole).removeprefix("+")
+    return f"{whole} s" if whole < 60 else figures.offset(whole).removeprefix("+")

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
-from batches import selectors, sentences, wording
+from batches import figures, selectors, sentences
 from batches.models import SAMPLE_MOST, ConflictPolicy, Draft, LearnedDeadline, ProviderAccount, TakeRows, Workspace
 from batches.models.accounts import LIMITS
 
@@ -25,7 +25,7 @@ COUNT_MOST = 2**31 - 1
 class AccountField(forms.ModelChoiceField):
     def label_from_instance(self, account: Any) -> str:
         held = ", held" if account.health == "held" else ""
-        return f"{account.name} ({wording.pace(sentences.interval_ms(account))}{held})"
+        return f"{account.name} ({figures.pace(sentences.interval_ms(account))}{held})"
 
 
 def spend_cap_field() -> forms.DecimalField:
@@ -128,7 +128,7 @@ def account_for(draft: Draft, slug: str) -> ProviderAccount | None:
 
 def too_large_words() -> str:
     return (
-        f"The file is too large; {wording.size(settings.MAX_UPLOAD_BYTES)} are allowed. Split it into several uploads."
+        f"The file is too large; {figures.size(settings.MAX_UPLOAD_BYTES)} are allowed. Split it into several uploads."
     )
 
 

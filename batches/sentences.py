@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from batches import wording
+from batches import figures, wording
 from batches.models import ACTIVE_STATES, AccountHealth, Batch, HoldReason, JobState, ProviderAccount
 from batches.models.accounts import pace_seconds, sound_limit, sound_windows
 from batches.selectors import Progress
@@ -41,16 +41,16 @@ def status_sentence(
         sentence = f"Nothing is sent {_while_held(held or [batch.account])}: {_wait(counts.held)}, nothing is lost."
     elif progress.state == BatchState.COMPLETE:
         sentence = (
-            f"All {wording.documents(counts.total)} are saved." if counts.total != 1 else "The document is saved."
+            f"All {figures.documents(counts.total)} are saved." if counts.total != 1 else "The document is saved."
         )
     elif progress.state == BatchState.CANCELLED:
-        sentence = f"{cancelled}; {counts.saved:,} of {wording.documents(counts.total)} had been saved."
+        sentence = f"{cancelled}; {counts.saved:,} of {figures.documents(counts.total)} had been saved."
     elif progress.state == BatchState.FAILED:
-        sentence = f"Ended: none of {wording.documents(counts.total)} was saved."
+        sentence = f"Ended: none of {figures.documents(counts.total)} was saved."
     elif progress.attention_count == counts.failed:
-        sentence = f"Ended: {counts.saved:,} of {wording.documents(counts.total)} are saved."
+        sentence = f"Ended: {counts.saved:,} of {figures.documents(counts.total)} are saved."
     else:
-        sentence = f"Ended: {counts.saved:,} of {wording.documents(counts.total)} are saved, {counts.failed:,} failed."
+        sentence = f"Ended: {counts.saved:,} of {figures.documents(counts.total)} are saved, {counts.failed:,} failed."
     if cancelled_because and progress.state in (BatchState.PARTIALLY_COMPLETE, BatchState.FAILED):
         sentence += f" It was cancelled because: {wording.sentence(cancelled_because)}"
     return " ".join(part for part in (sentence, _why_paused(batch, progress), attention_sentence(progress)) if part)
@@ -75,7 +75,7 @@ def sample_sentence(batch: Batch, progress: Progress, sample: Progress) -> str:
     rest = progress.counts.total - counts.total
     if sample.state not in wording.ENDED_STATES:
         return (
-            f"{wording.documents(counts.total)} of it {_are(counts.total)} rendered first; the other {rest:,} "
+            f"{figures.documents(counts.total)} of it {_are(counts.total)} rendered first; the other {rest:,} "
             f"{'waits' if rest == 1 else 'wait'} until somebody has looked at {'it' if counts.total == 1 else 'them'}."
         )
     if counts.saved == counts.total:
@@ -84,14 +84,14 @@ def sample_sentence(batch: Batch, progress: Progress, sample: Progress) -> str:
         is_all = counts.failed == counts.total > 1
         some = "All" if is_all else f"{counts.failed:,} of the"
         return (
-            f"{some} {wording.documents(counts.total)} failed. See why before you release the batch: "
+            f"{some} {figures.documents(counts.total)} failed. See why before you release the batch: "
             "the others may fail alike."
         )
-    return f"The sample was cancelled; {counts.saved:,} of {wording.documents(counts.total)} had been rendered."
+    return f"The sample was cancelled; {counts.saved:,} of {figures.documents(counts.total)} had been rendered."
 
 
 def _sample_after(batch: Batch, saved: int, total: int) -> str:
-    rendered = f"{saved:,} of {wording.documents(total)} {_are(saved)} rendered"
+    rendered = f"{saved:,} of {figures.documents(total)} {_are(saved)} rendered"
     return f"It was cancelled; {rendered}." if batch.cancelled_at is not None else f"It was released; {rendered}."
 
 
@@ -117,7 +117,7 @@ def held_account(account: ProviderAccount) -> str:
 def attention_sentence(progress: Progress) -> str:
     """`3 documents need a person.`, or nothing."""
     count = progress.attention_count
-    return f"{wording.documents(count)} need{'s' if count == 1 else ''} a person." if count else ""
+    return f"{figures.documents(count)} need{'s' if count == 1 else ''} a person." if count else ""
 
 
 def breakdown(progress: Progress) -> str:
@@ -139,7 +139,7 @@ def sending_estimate(batch: Batch, progress: Progress) -> str:
 def sending_duration(batch: Batch, progress: Progress) -> str:
     """`about 24 min`, or nothing where all is sent, or nearly."""
     seconds = pace_seconds(batch.account, progress.waiting_count)
-    return wording.duration(seconds) if progress.state == BatchState.RUNNING and seconds >= 15 else ""
+    return figures.duration(seconds) if progress.state == BatchState.RUNNING and seconds >= 15 else ""
 
 
 def text_alternative(progress: Progress) -> str:
@@ -168,7 +168,7 @@ def _running(batch: Batch, progress: Progress, held: Sequence[ProviderAccount]) 
     parts = [f"{at_provider:,} {still}at the provider"] if at_provider else []
     parts += [f"{fetched:,} being fetched"] if fetched else []
     turn = f"for {'its' if waiting == 1 else 'their'} turn"
-    at_pace = wording.pace(interval_ms(batch.account))
+    at_pace = figures.pace(interval_ms(batch.account))
     said = []
     if held and (waiting or states.get(JobState.SUBMITTING) or progress.counts.held):
         said.append(f"Nothing new is sent {_while_held(held)}; nothing is lost.")
@@ -180,7 +180,7 @@ def _running(batch: Batch, progress: Progress, held: Sequence[ProviderAccount]) 
     elif parts:
         said.append(f"{_doing(states, sending)}: {', '.join(parts)}.")
     elif waiting:
-        said.append(f"Waiting {turn}: {wording.documents(waiting)}, {at_pace}.")
+        said.append(f"Waiting {turn}: {figures.documents(waiting)}, {at_pace}.")
     said += [_repeats(progress)] if progress.repeat_count else []
     if progress.counts.held:
         said.append(f"{progress.counts.held:,} held.")
@@ -208,10 +208,10 @@ def _cancelled(progress: Progress, cancelled: str) -> str:
 def _repeats(progress: Progress) -> str:
     """Of those whose submission may have arrived and was not answered clearly."""
     count = progress.repeat_count
-    since = f" from {wording.clock(progress.repeat_at)} on" if progress.repeat_at else ""
+    since = f" from {figures.clock(progress.repeat_at)} on" if progress.repeat_at else ""
     it = "it" if count == 1 else "they"
     return (
-        f"No clear answer came for {wording.documents(count)}; {it} {_are(count)} sent again with the same key{since}."
+        f"No clear answer came for {figures.documents(count)}; {it} {_are(count)} sent again with the same key{since}."
     )
 
 
@@ -238,7 +238,7 @@ def _doing(states: Mapping[str, int], sending: int) -> str:
 
 
 def _wait(count: int) -> str:
-    return f"{wording.documents(count)} wait{'s' if count == 1 else ''}"
+    return f"{figures.documents(count)} wait{'s' if count == 1 else ''}"
 
 
 @dataclass(frozen=True)
@@ -255,8 +255,8 @@ class Estimate:
 def estimate(account: ProviderAccount, renders: int) -> Estimate:
     cost = ""
     if account.price_per_job is not None:
-        cost = wording.money(account.price_per_job * renders, account.price_currency)
-    return Estimate(renders, wording.duration(pace_seconds(account, renders)), cost)
+        cost = figures.money(account.price_per_job * renders, account.price_currency)
+    return Estimate(renders, figures.duration(pace_seconds(account, renders)), cost)
 
 
 def interval_ms(account: ProviderAccount) -> float:
@@ -294,7 +294,7 @@ def breaker(account: ProviderAccount, *, opens_at: int) -> str:
     """What the row of failed calls means."""
     failed = account.transport_failure_count
     if account.health == AccountHealth.HELD and account.hold_reason == HoldReason.UNREACHABLE:
-        probe = f" The next probe leaves at {wording.clock(account.probe_at)}." if account.probe_at else ""
+        probe = f" The next probe leaves at {figures.clock(account.probe_at)}." if account.probe_at else ""
         return f"Open: {failed:,} calls in a row did not get through.{probe}"
     if failed:
         calls = f"{failed:,} call{'' if failed == 1 else 's'} in a row did"
@@ -306,7 +306,7 @@ def credit(account: ProviderAccount) -> str:
     """What is known of the account's money."""
     seen = f" Balance last seen: {account.balance_seen:f}, in the provider's own unit." if account.balance_seen else ""
     if account.hold_reason == HoldReason.CREDIT:
-        look = f" The balance is read again at {wording.clock(account.probe_at)}." if account.probe_at else ""
+        look = f" The balance is read again at {figures.clock(account.probe_at)}." if account.probe_at else ""
         return f"The provider says that there is none.{seen}{look}"
     if account.on_probation:
         return f"On trial: one document at a time, until one is accepted.{seen}"

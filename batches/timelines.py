@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from batches import audits, wording
+from batches import audits, figures, wording
 from batches.models import (
     Artifact,
     AuditEntry,
@@ -91,7 +91,7 @@ class Entry:
 
     @property
     def offset(self) -> str:
-        return "" if self.seconds is None else wording.offset(max(0.0, self.seconds))
+        return "" if self.seconds is None else figures.offset(max(0.0, self.seconds))
 
 
 def timeline(
@@ -134,7 +134,7 @@ def split(entries: Sequence[Entry]) -> list[tuple[str, str]]:
     for entry, after in itertools.pairwise(states):
         if entry.reached in _WHOSE:
             seconds[_WHOSE[entry.reached]] += max(0.0, (after.at - entry.at).total_seconds())
-    return [(whose, wording.offset(spent).removeprefix("+")) for whose, spent in seconds.items() if spent > 0]
+    return [(whose, figures.offset(spent).removeprefix("+")) for whose, spent in seconds.items() if spent > 0]
 
 
 def _events_with_file(events: Sequence[JobEvent], artifact: Artifact | None, *, reads_content: bool) -> Iterator[Entry]:
@@ -156,7 +156,7 @@ def _events_with_file(events: Sequence[JobEvent], artifact: Artifact | None, *, 
 def _stored(artifact: Artifact | None) -> Entry | None:
     if artifact is None:
         return None
-    facts = f"{wording.size(artifact.byte_count)}, {artifact.page_count} page{'s' * (artifact.page_count != 1)}"
+    facts = f"{figures.size(artifact.byte_count)}, {artifact.page_count} page{'s' * (artifact.page_count != 1)}"
     return Entry(artifact.stored_at, "note", "Stored and checked", "saved", facts)
 
 

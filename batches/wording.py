@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal
 
 from django.conf import settings
 from django.db import models
@@ -303,18 +301,6 @@ def helping_verbs() -> list[Verb]:
     return [verb for verb in Verb if verb in _SUGGESTED.values()]
 
 
-def age(seconds: float) -> str:
-    """How old something is: `12 s`, `3 min`, `2 h 10 min`, `5 days`; what lies ahead is `0 s` old."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min"
-    if whole < 48 * 3600:
-        return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= 60 else "")
-    return f"{whole // 86400} days"
-
-
 def verb_these(verb: Verb, count: int) -> str:
     """`Retry these 312`"""
     these = f"these {count:,}" if count != 1 else "this one"
@@ -413,96 +399,15 @@ NOTHING_TO_REPLACE = "There is nothing to replace: no failed row of the file has
 WITHHELD = "What the provider said may quote the document; your role does not show it."
 
 
-def share(part: float) -> str:
-    """`24 %`; what is there is never 0 %, what lacks one is never 100 %."""
-    if part >= 1:
-        return "100 %"
-    return f"{min(99, max(1, round(part * 100)))} %" if part >= 0.01 else "under 1 %"
-
-
 def resume_command(public_id: str) -> str:
     """What a person types to let a paused batch go on."""
     return f"{settings.COMMAND_LINE} batch {public_id} --resume"
-
-
-def money(amount: Decimal, currency: str) -> str:
-    """`1.61 USD`, `0.0013 USD`"""
-    figure = f"{amount:,.2f}" if amount >= Decimal("0.10") or not amount else f"{amount:.4f}"
-    return f"{figure} {currency}".strip()
 
 
 def sentence(text: str) -> str:
     """`text` with a full stop where it ends without one, so that what follows does not run into it."""
     text = text.strip()
     return text if not text or text[-1] in ".!?…" else f"{text}."
-
-
-def clock(instant: datetime) -> str:
-    """`09:12:41 UTC`, of an instant of these hours."""
-    return f"{instant.astimezone(UTC):%H:%M:%S} UTC"
-
-
-def length(seconds: float) -> str:
-    """A measured time: `0.8 s`, `31 s`, `2.5 min`, `3 h`, `4 days`."""
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{round(seconds / 60, 1):g} min"
-    return f"{round(seconds / 3600, 1):g} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"
-
-
-def documents(count: int) -> str:
-    """`1 document`, `1,284 documents`."""
-    return f"{count:,} document{'' if count == 1 else 's'}"
-
-
-def duration(seconds: float) -> str:
-    """A length of time for a person: `less than a minute`, `about 24 min`, `about 3 h 20 min`, `about 2 days`."""
-    minutes = round(seconds / 60)
-    if seconds < 50:
-        return "less than a minute"
-    if minutes < 60:
-        return f"about {max(1, minutes)} min"
-    if minutes < 24 * 60:
-        hours, rest = divmod(minutes, 60)
-        return f"about {hours} h" + (f" {rest} min" if rest else "")
-    days = round(minutes / (24 * 60))
-    return f"about {days} day{'' if days == 1 else 's'}"
-
-
-def offset(seconds: float) -> str:
-    """A step of a timeline: `+0.4 s`, `+12 s`, `+3 min 5 s`, `+2 h 10 min`."""
-    if seconds < 10:
-        return f"+{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"+{whole} s"
-    if whole < 3600:
-        return f"+{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
-    if whole < 48 * 3600:
-        return f"+{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= 60 else "")
-    return f"+{whole // 86400} days"
-
-
-def pace(interval_ms: float) -> str:
-    """An account's pace by its effect: `one every 3 s`, `20 a second`."""
-    if interval_ms <= 0:
-        return "as fast as it goes"
-    if interval_ms < 1000:
-        return f"{1000 / interval_ms:,.3g} a second"
-    return f"one every {round(interval_ms / 1000, 1):g} s"
-
-
-def size(byte_count: int) -> str:
-    """`840 bytes`, `12.5 kB`, `3.1 MB`, `2.0 GB`; a kB is 1,000 bytes."""
-    if byte_count < 1000:
-        return f"{byte_count} byte{'' if byte_count == 1 else 's'}"
-    for unit, scale in (("kB", 1e3), ("MB", 1e6)):
-        if byte_count < scale * 999.95:
-            return f"{byte_count / scale:,.1f} {unit}"
-    return f"{byte_count / 1e9:,.1f} GB"
 
 
 def masked(identifier: str) -> str:
@@ -523,15 +428,3 @@ EXPORT_BADGES: Mapping[str, Badge] = {
     ExportState.CANCELLED: Badge("Cancelled", "stopped", "Nothing was built."),
 }
 OUTDATED_BADGE = Badge("Outdated", "held", "Documents of it were saved or made anew since it was built.")
-
-
-def until(instant: datetime, *, now: datetime) -> str:
-    """`in 6 days`, rounded down, so that nobody comes too late."""
-    seconds = (instant - now).total_seconds()
-    if seconds <= 0:
-        return "now"
-    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= size:
-            count = int(seconds // size)
-            return f"in {count} {unit}{'' if count == 1 else 's'}"
-    return "in less than a minute"

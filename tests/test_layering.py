@@ -33,6 +33,7 @@ READERS = frozenset(
         "exports",
         "failedlist",
         "failures",
+        "figures",
         "filenames",
         "finishing",
         "headway",
@@ -77,6 +78,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         {
             "archives",  # an export is what a download is, built by a worker
             "conf",
+            "figures",
             "filenames",
             "manifests",
             "models",

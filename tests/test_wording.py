@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from batches import wording
+from batches import figures, wording
 from batches.engine import verbs
 from batches.engine.answers import WHAT_TO_DO_UNKNOWN
 from batches.engine.latewatch import ANSWERED
@@ -48,7 +48,7 @@ def test_every_state_has_a_badge_and_every_failure_something_to_do() -> None:
     ],
 )
 def test_durations(seconds: float, words: str) -> None:
-    assert wording.duration(seconds) == words
+    assert figures.duration(seconds) == words
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_durations(seconds: float, words: str) -> None:
     [(0.04, "+0.0 s"), (9.96, "+10.0 s"), (59.4, "+59 s"), (60, "+1 min"), (185, "+3 min 5 s"), (7800, "+2 h 10 min")],
 )
 def test_offsets(seconds: float, words: str) -> None:
-    assert wording.offset(seconds) == words
+    assert figures.offset(seconds) == words
 
 
 @pytest.mark.parametrize(
     ("milliseconds", "words"), [(0, "as fast as it goes"), (50, "20 a second"), (3000, "one every 3 s")]
 )
 def test_paces(milliseconds: int, words: str) -> None:
-    assert wording.pace(milliseconds) == words
+    assert figures.pace(milliseconds) == words
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,23 @@ def test_paces(milliseconds: int, words: str) -> None:
     ],
 )
 def test_sizes(size: int, words: str) -> None:
-    assert wording.size(size) == words
+    assert figures.size(size) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (7 * 86_400 - 1, "in 7 days"),  # an export that is kept for 7 days, looked at when it was built
+        (6.4 * 86_400, "in 6 days"),
+        (2 * 86_400 - 1, "in 48 hours"),
+        (5400, "in 90 minutes"),
+        (80, "in a minute"),
+        (59, "in less than a minute"),
+        (0, "now"),
+    ],
+)
+def test_what_is_left_of_a_time(seconds: float, words: str) -> None:
+    assert figures.until(NOW + timedelta(seconds=seconds), now=NOW) == words
 
 
 def test_a_masked_id_fetches_nothing() -> None:

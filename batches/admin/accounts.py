@@ -15,7 +15,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 
-from batches import selectors, sentences, wording
+from batches import figures, selectors, sentences
 from batches.admin import account_webhooks
 from batches.admin.kinds import Kept
 from batches.engine import deadlines, health, webhook_health
@@ -149,7 +149,7 @@ class ProviderAccountAdmin(Kept):
 
     @admin.display(description="pace", ordering="submit_interval_ms")
     def pace(self, account: ProviderAccount) -> str:
-        return wording.pace(sentences.interval_ms(account))
+        return figures.pace(sentences.interval_ms(account))
 
     @admin.display(description="asked to wait until")
     def asked_to_wait(self, account: ProviderAccount) -> str:

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from django.db.models import Subquery
 
-from batches import wording
+from batches import figures
 from batches.engine import deadlines
 from batches.models import Duration, Exchange, ExchangeKind, JobState
 
@@ -154,7 +154,7 @@ def advice(found: Sequence[Level], *, known: Times | None, interval_ms: float, c
     said = []
     if known is not None and known.count >= deadlines.SAMPLES_LEAST and interval_ms > 0:
         needed = max(1, math.ceil(known.p95 * 1000 / interval_ms))
-        pace, slow = wording.pace(interval_ms), f"{known.p95:.2g} s"
+        pace, slow = figures.pace(interval_ms), f"{known.p95:.2g} s"
         words = f"At {pace}, and with 95 % rendered within {slow}, about {needed:,} in flight keep the pace; {cap:,} "
         said.append(words + ("are allowed." if needed <= cap else "are allowed, which slows this account down."))
     if (more := enough(found)) is not None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from batches import wording
+from batches import figures
 from batches.engine import expectations
 from batches.models import Duration, JobState, ProviderAccount
 from batches.models.accounts import sound_limit
@@ -100,8 +100,8 @@ def suggest(size_class: int | None, times: Sequence[float]) -> Suggestion | None
     wanted = max(FLOOR_SECONDS, P95_TIMES * p95, WORST_TIMES * worst)
     seconds = int(min(CEILING_SECONDS, math.ceil(wanted / 30) * 30))
     words = (
-        f"95 % of {len(known):,} {size_words(size_class)} finished within {wording.length(p95)}, the slowest in "
-        f"{wording.length(worst)}: {wording.length(seconds)} suggested."
+        f"95 % of {len(known):,} {size_words(size_class)} finished within {figures.length(p95)}, the slowest in "
+        f"{figures.length(worst)}: {figures.length(seconds)} suggested."
     )
     return Suggestion(size_class, seconds, words)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db.models import Count
 
-from batches import wording
+from batches import figures
 from batches.engine import turns
 from batches.models import AccountHealth, Job, JobState, ProviderAccount, Submission
 from batches.models.accounts import pace_seconds
@@ -50,11 +50,11 @@ class Estimate:
 
     @property
     def duration(self) -> str:
-        return wording.duration(self.seconds)
+        return figures.duration(self.seconds)
 
     @property
     def cost_words(self) -> str:
-        return "" if self.cost is None else wording.money(self.cost, self.currency)
+        return "" if self.cost is None else figures.money(self.cost, self.currency)
 
 
 def of(account: ProviderAccount, renders: int, *, weight: int = 1) -> Estimate:
@@ -89,7 +89,7 @@ def _waiting(account: ProviderAccount) -> list[tuple[int, int]]:
 def _seconds_basis(account: ProviderAccount, ahead: int) -> str:
     basis = "the account's pace"
     if ahead:
-        basis += f", and {wording.documents(ahead)} of other batches that are sent in turns with it"
+        basis += f", and {figures.documents(ahead)} of other batches that are sent in turns with it"
     if account.health == AccountHealth.HELD:
         basis += "; the account is held, so it begins once that has ended"
     return basis

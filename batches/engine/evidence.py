@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from batches import wording
+from batches import figures, wording
 from batches.conf import ENGINE
 from batches.engine import collection, keeping, retries
 from batches.engine.pdfcheck import PdfChecker
@@ -181,7 +181,7 @@ def _events(job: Job, submissions: Sequence[Submission], *, now: datetime) -> tu
     sentences: list[Sentence] = []
     for event in rows.exclude(provider_job_id__in=known).order_by("received_at", "pk")[:SHOWN_MOST]:
         shown = wording.masked(event.provider_job_id)
-        after = wording.duration((event.received_at - begins).total_seconds())
+        after = figures.duration((event.received_at - begins).total_seconds())
         words = f"A webhook ({event.type or 'of no type'}) named {shown}, a job that none of our documents has, {after}"
         sentences.append(Sentence(f"{words} after the first sending. A hint, no proof.", event.received_at))
         why = f"named by a webhook {after} after the first sending"

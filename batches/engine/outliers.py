@@ -16,7 +16,7 @@ from typing import Any
 
 from django.db.models import Exists, F, Max, Min, OuterRef, Q, QuerySet
 
-from batches import wording
+from batches import figures
 from batches.engine import bulk, mishaps
 from batches.engine.contention import again_after_deadlock
 from batches.models import Artifact, ArtifactNotice, BatchItem, StoreSweep, SweepKind
@@ -86,8 +86,8 @@ class Usual:
         kind = ArtifactNotice.SMALL if distance < 0 else ArtifactNotice.LARGE
         word = "smaller" if distance < 0 else "larger"
         words = (
-            f"{wording.size(size)}: much {word} than the others of its batch, which have about "
-            f"{wording.size(round(self.middle))}. Look at it before it is sent out."
+            f"{figures.size(size)}: much {word} than the others of its batch, which have about "
+            f"{figures.size(round(self.middle))}. Look at it before it is sent out."
         )
         return Notice(kind, words)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import BinaryIO, cast
 
-from batches import wording
+from batches import figures
 from batches.conf import ENGINE
 from batches.engine import collection
 from batches.engine.pdfcheck import PdfChecker
@@ -89,7 +89,7 @@ def _looked_into(
     seen = (downloaded.exchange,)
     if problem:
         return [Proof(f"What it delivers is no usable PDF. {problem}", False)], seen
-    shown = f"a whole PDF of {pages} page{'' if pages == 1 else 's'}, {wording.size(downloaded.byte_count)}"
+    shown = f"a whole PDF of {pages} page{'' if pages == 1 else 's'}, {figures.size(downloaded.byte_count)}"
     proofs = [Proof(f"It delivers {shown}.", True)]
     if is_found is None:
         proofs.append(Proof(f"The id {business_id} is too short to tell its text from another's.", None))

@@ -16,7 +16,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
-from batches import queue, wording
+from batches import figures, queue, wording
 from batches.engine import alerts, audit, pacing, settled, spending, transitions, turns
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
@@ -107,7 +107,7 @@ def _raise_cap(batch: Batch, spend_cap: Decimal | None) -> dict[str, str]:
         if batch.spend_cap is None:
             raise SpendCapReached("This batch has no spend cap, so there is none to raise.")
         if spend_cap < batch.spend_cap:
-            least = wording.money(batch.spend_cap, batch.account.price_currency)
+            least = figures.money(batch.spend_cap, batch.account.price_currency)
             raise SpendCapReached(f"A spend cap can only be raised: give at least {least}.")
     words = spending.why_not_go_on(batch, spend_cap or batch.spend_cap)
     if words and _named(batch).filter(cancelled_at=None, version__job__state=JobState.PENDING).exists():

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from batches import wording
+from batches import figures
 from batches.engine import audit, bulk, keys, running, turns
 from batches.engine.audit import By
 from batches.manifests import SENDING_ACTIONS
@@ -40,7 +40,7 @@ def choose(sent: Sequence[int], size: int) -> Chosen:
     if not sent:
         return Chosen(words="No sample was rendered first, since nothing of it is sent; it started at once.")
     if len(sent) <= size:
-        few = f"it sends only {wording.documents(len(sent))}, no more than the sample would be"
+        few = f"it sends only {figures.documents(len(sent))}, no more than the sample would be"
         return Chosen(words=f"No sample was rendered first: {few}; it started at once.")
     if size == 1:
         return Chosen((sent[0],))

@@ -16,7 +16,7 @@ from functools import reduce
 from django.core.exceptions import ValidationError
 from django.db.models import Count, Max, Q, Sum
 
-from batches import wording
+from batches import figures
 from batches.engine.errors import IntakeRefused
 from batches.models import MAYBE_THERE, NOTHING_THERE, Batch, ProviderAccount, Submission, SubmissionOutcome
 
@@ -177,7 +177,7 @@ def why_not_start(account: ProviderAccount, cap: Decimal | None, renders: int) -
     named, most = _figures(cost, cap, account.price_currency)
     each = f"{account.price_per_job.normalize():f} {account.price_currency}".strip()
     return (
-        f"{wording.documents(renders)} at {each} each cost {named}, and the spend cap is {most}. Raise the cap, or "
+        f"{figures.documents(renders)} at {each} each cost {named}, and the spend cap is {most}. Raise the cap, or "
         "hand over fewer documents."
     )
 
@@ -205,7 +205,7 @@ def why_not_go_on(batch: Batch, cap: Decimal | None, *, unanswered_since: dateti
     price, currency = batch.account.price_per_job, batch.account.price_currency
     if price is None:
         return (
-            f"{batch.account.name} names no price any more, so the spend cap of {wording.money(cap, currency)} cannot "
+            f"{batch.account.name} names no price any more, so the spend cap of {figures.money(cap, currency)} cannot "
             "be kept."
         )
     by_now = spent(batch.pk, unanswered_since=unanswered_since)
@@ -217,7 +217,7 @@ def why_not_go_on(batch: Batch, cap: Decimal | None, *, unanswered_since: dateti
 
 def _figures(cost: Decimal, cap: Decimal, currency: str) -> tuple[str, str]:
     """Both amounts in words that differ where the amounts do."""
-    named, most = wording.money(cost, currency), wording.money(cap, currency)
+    named, most = figures.money(cost, currency), figures.money(cap, currency)
     if named != most:
         return named, most
     return f"{cost.normalize():f} {currency}".strip(), f"{cap.normalize():f} {currency}".strip()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from batches import wording
+from batches import figures
 from batches.engine import bulk
 from batches.manifests import Action, Plan
 from batches.models import Job, JobState, Workspace
@@ -39,7 +39,7 @@ def notices(workspace: Workspace, plan: Plan) -> tuple[dict[str, Any], ...]:
 
 def _notice(name: str, positions: list[int]) -> dict[str, Any]:
     waits, them = ("waits", "it") if len(positions) == 1 else ("wait", "them")
-    documents = wording.documents(len(positions))
+    documents = figures.documents(len(positions))
     return {
         "kind": "waits_in_paused_batch",
         "message": f"{documents} also {waits} in a batch that is paused ({name}); starting this one sends {them}.",

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Max, Q, QuerySet
 
-from batches import wording
+from batches import figures
 from batches.engine import claims, latewatch, slots, turns
 from batches.models import AccountHealth, Job, JobState, ProviderAccount, PumpSlot
 
@@ -41,7 +41,7 @@ def standstill(*, now: datetime) -> str:
     first = _due(now).filter(due_at__lte=since).order_by("due_at").values_list("due_at", flat=True).first()
     if first is None:
         return ""
-    still = wording.length((now - max(first, moved_at or first)).total_seconds() // 60 * 60)
+    still = figures.length((now - max(first, moved_at or first)).total_seconds() // 60 * 60)
     return f"No worker is running: documents wait, and nothing has moved for {still}. {START_A_WORKER}"
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from batches import failures, selectors, wording
+from batches import failures, figures, selectors, wording
 from batches.engine import mishaps, notices, spending
 from batches.engine.notices import Event
 from batches.models import (
@@ -183,7 +183,7 @@ def _facts(batch: Batch, progress: Progress) -> dict[str, Any]:
         "counts": counts.as_dict(),
         "causes": [[cause.title, cause.count] for cause in told],
         "more_causes": len(causes.shown) - len(told) + causes.more_count,
-        "cost": wording.money(spending.spent(batch.pk).amount(price), currency) if price is not None else None,
+        "cost": figures.money(spending.spent(batch.pk).amount(price), currency) if price is not None else None,
     }
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from batches import wording
+from batches import figures
 
 #: A step has to save this much more than the best one before it, or throughput has stopped rising.
 LEAST_GAIN = 0.10
@@ -119,7 +119,7 @@ def verdict(steps: Sequence[Step], *, stopped: bool, pace: float | None) -> str:
 def price_words(documents: int, price_per_job: Any, currency: str) -> str:
     """What a test of so many documents may cost."""
     if price_per_job is None:
-        return f"up to {wording.documents(documents)} at a price that the account does not name"
+        return f"up to {figures.documents(documents)} at a price that the account does not name"
     return (
-        f"up to {wording.documents(documents)} at {price_per_job} {currency} each, {documents * price_per_job} in all"
+        f"up to {figures.documents(documents)} at {price_per_job} {currency} each, {documents * price_per_job} in all"
     )

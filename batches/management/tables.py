@@ -9,7 +9,7 @@ from django.core.management.base import OutputWrapper
 from django.db.models import Q
 from django.utils import timezone
 
-from batches import attention, results, selectors, sentences, wording
+from batches import attention, figures, results, selectors, sentences, wording
 from batches.models import Batch, BatchItem, JobState
 
 CELL_CHARACTERS = 60
@@ -83,7 +83,7 @@ def counters(counts: selectors.Counts) -> str:
         )
         if number
     ]
-    return f"{wording.documents(counts.total)}: {', '.join(parts)}" if parts else wording.documents(0)
+    return f"{figures.documents(counts.total)}: {', '.join(parts)}" if parts else figures.documents(0)
 
 
 def write(out: OutputWrapper, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

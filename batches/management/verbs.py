@@ -13,7 +13,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db.models import F
 from django.utils import timezone
 
-from batches import listings, wording
+from batches import figures, listings
 from batches.engine import applying, commanded, standings, verbs
 from batches.engine.bulk_actions import Judged
 from batches.engine.commanded import Commanded
@@ -141,13 +141,13 @@ class VerbCommand(DatabaseCommand):
         """Tell a person; a verb whose words of each document matter adds them."""
         count = report["eligible"] if report["dry_run"] else report["done"]
         does = "would be done for" if report["dry_run"] else "is done for"
-        self.stdout.write(f"{self.verb.label} {does} {wording.documents(count)}: {report['price']}.")
+        self.stdout.write(f"{self.verb.label} {does} {figures.documents(count)}: {report['price']}.")
         if len(report["states"]) > 1:
             by_state = (f"{count:,} {JobState(state).label.lower()}" for state, count in report["states"].items())
             self.stdout.write(f"Of these {'are' if report['dry_run'] else 'were'} {', '.join(by_state)}.")
         for name in ("skipped", "failed"):
             if report[name]:
-                self.stdout.write(f"{name.capitalize()}: {wording.documents(report[name])}.")
+                self.stdout.write(f"{name.capitalize()}: {figures.documents(report[name])}.")
         for reason in report["reasons"]:
             self.stdout.write(f"  {reason['count']:,} × {tables.printable(reason['words'])}")
 

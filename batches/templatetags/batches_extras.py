@@ -14,7 +14,7 @@ from django.templatetags.static import static
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
-from batches import sentences, wording
+from batches import figures, sentences, wording
 from batches.models import JobState, ProviderAccount
 from batches.navigation import Frame, Link
 from batches.navigation import frame as frame_of
@@ -22,13 +22,13 @@ from batches.selectors import Progress
 
 register = template.Library()
 
-register.filter("size", wording.size)
+register.filter("size", figures.size)
 register.filter("masked", wording.masked)
-register.filter("pace", wording.pace)
+register.filter("pace", figures.pace)
 register.filter("sentence", wording.sentence)
 register.filter("interval_ms", sentences.interval_ms)
 register.filter("data_terms", sentences.data_terms)
-register.filter("length_words", wording.length)
+register.filter("length_words", figures.length)
 
 BAR_WIDTH = 1000
 SPARK_HEIGHT = 60
@@ -45,14 +45,14 @@ def number(value: int | None) -> str:
 @register.filter
 def seconds(milliseconds: int) -> str:
     """`0.5 s`, of a limit in milliseconds."""
-    return wording.length(milliseconds / 1000)
+    return figures.length(milliseconds / 1000)
 
 
 @register.filter
 def price(account: ProviderAccount) -> str:
     """`0.0013 USD`; empty where none is known."""
     known = account.price_per_job
-    return "" if known is None else wording.money(known, account.price_currency)
+    return "" if known is None else figures.money(known, account.price_currency)
 
 
 @register.filter
@@ -212,7 +212,7 @@ def shares(progress: Progress) -> dict[str, Any]:
     """The same bar as a table."""
     total = progress.counts.total
     rows = [
-        Share(colour, label, count, wording.share(count / total) if count else "0 %")
+        Share(colour, label, count, figures.share(count / total) if count else "0 %")
         for colour, label, count in parts(progress)
     ]
     return {"shares": rows, "total": total}

@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from batches import account_rows, rights, sentences, wording
+from batches import account_rows, figures, rights, sentences, wording
 from batches.account_rows import AccountRow
 from batches.engine import capacity, health, pacing, webhook_health
 from batches.models import LearnedDeadline
@@ -105,7 +105,7 @@ def _rest(request: SignedInRequest, row: AccountRow) -> dict[str, Any]:
     )
     return {
         "nav": "accounts",
-        "pace": wording.pace(interval_ms),
+        "pace": figures.pace(interval_ms),
         "times": _times(times),
         "levels": levels,
         "enough": capacity.enough(levels),
@@ -138,7 +138,7 @@ def _times(times: capacity.Times | None) -> dict[str, Any] | None:
         ("99 % within", times.p99),
         ("Slowest", times.worst),
     )
-    measured = [(name, wording.length(seconds)) for name, seconds in names]
+    measured = [(name, figures.length(seconds)) for name, seconds in names]
     return {"count": times.count, "since": times.since, "measured": measured}
 
 

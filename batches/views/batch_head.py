@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from batches import finishing, headway, listings, selectors, sentences, wording
+from batches import figures, finishing, headway, listings, selectors, sentences, wording
 from batches.engine import spending
 from batches.models import Batch, ProviderAccount
 
@@ -49,7 +49,7 @@ def head(
 def _cost_words(batch: Batch, progress: selectors.Progress) -> str:
     """What the batch may have cost so far, what all of it comes to, and its cap, as far as the price is known."""
     price, currency = batch.account.price_per_job, batch.account.price_currency
-    cap = "" if batch.spend_cap is None else wording.money(batch.spend_cap, currency)
+    cap = "" if batch.spend_cap is None else figures.money(batch.spend_cap, currency)
     if price is None:
         return f"Its spend cap is {cap}, and its account names no price." if cap else ""
     if not cap and progress.counts.total > SUMMED_MOST:
@@ -57,12 +57,12 @@ def _cost_words(batch: Batch, progress: selectors.Progress) -> str:
     spent = spending.spent(batch.pk)
     if not cap and not spent.count:
         return ""
-    so_far = wording.money(spent.amount(price), currency)
+    so_far = figures.money(spent.amount(price), currency)
     if cap:
         return f"It may have cost {so_far} so far; its spend cap is {cap}."
     rest = progress.counts.in_progress + progress.counts.held
     if not rest:
         return f"It may have cost {so_far}."
     waiting = progress.waiting_count + progress.counts.held
-    whole = wording.money(spent.amount(price) + waiting * spent.each(price), currency)
+    whole = figures.money(spent.amount(price) + waiting * spent.each(price), currency)
     return f"It may have cost {so_far} so far, and about {whole} when all of it is sent."

@@ -18,7 +18,7 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_safe
 
-from batches import actionlist, attention, failedlist, listings, overview, rights, selectors, wording
+from batches import actionlist, attention, failedlist, figures, listings, overview, rights, selectors
 from batches.actionlist import ActionRow
 from batches.engine import work
 from batches.failedlist import Causes, Wanted
@@ -77,7 +77,7 @@ def summary(read: _Read) -> str:
     needs = "Nothing needs you."
     if count:
         least = "More than " if read.causes.is_cut else ""
-        needs = f"{least}{wording.documents(count)} need{'s' if count == 1 else ''} a person."
+        needs = f"{least}{figures.documents(count)} need{'s' if count == 1 else ''} a person."
     elif not read.needs_nobody:
         needs = "No document needs a person; see below what does."
     moving = running.moving_count

@@ -13,7 +13,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
-from batches import rights, selectors, wording
+from batches import figures, rights, selectors, wording
 from batches.engine import running, samples
 from batches.engine.errors import SpendCapReached
 from batches.forms import spend_cap_field
@@ -111,9 +111,9 @@ def _page(
     context = {
         "batch": batch,
         "is_over": progress.state in wording.ENDED_STATES,
-        "unsent": wording.documents(unsent),
-        "at_provider": wording.documents(progress.counts.in_progress - states.get("pending", 0)),
-        "cap": "" if batch.spend_cap is None else wording.money(batch.spend_cap, batch.account.price_currency),
+        "unsent": figures.documents(unsent),
+        "at_provider": figures.documents(progress.counts.in_progress - states.get("pending", 0)),
+        "cap": "" if batch.spend_cap is None else figures.money(batch.spend_cap, batch.account.price_currency),
         "chosen_cancel": (request.POST or request.GET).get("verb") == "cancel",
         "typed_cap": typed(request.POST.get("spend_cap"), 40),
         "may_pause": rights.PAUSE_BATCH in held,

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from batches import cursors, sentences, uploads, wording
+from batches import cursors, figures, sentences, uploads, wording
 from batches.engine import drafts
 from batches.forms import AccountField
 from batches.manifests import decoding
@@ -349,8 +349,8 @@ def _estimate(account: ProviderAccount, renders: int, checked: Mapping[str, Any]
     """As the check reckoned it, with what it rests on."""
     if checked is None or checked["renders"] != renders:
         return sentences.estimate(account, renders)
-    cost = "" if checked["cost"] is None else wording.money(Decimal(checked["cost"]), checked["currency"])
-    duration = wording.duration(checked["seconds"])
+    cost = "" if checked["cost"] is None else figures.money(Decimal(checked["cost"]), checked["currency"])
+    duration = figures.duration(checked["seconds"])
     return sentences.Estimate(renders, duration, cost, checked["basis"], checked["seconds_basis"])
 
 
@@ -364,7 +364,7 @@ def start_words(account: ProviderAccount, estimate: sentences.Estimate) -> str:
 def _a_minute(interval_ms: float) -> str:
     """The pace as `20 a minute`, where it is slower than one a second and at least two a minute."""
     if not 1000 < interval_ms <= 30_000:
-        return wording.pace(interval_ms)
+        return figures.pace(interval_ms)
     return f"{60_000 / interval_ms:,.3g} a minute"
 
 

@@ -16,7 +16,7 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods, require_safe
 
-from batches import rights, selectors, storage, template_rows, wording
+from batches import figures, rights, selectors, storage, template_rows
 from batches.engine import publishing, template_uploads
 from batches.engine.errors import TemplateRule
 from batches.engine.template_uploads import Uploaded
@@ -70,7 +70,7 @@ def template_list(request: SignedInRequest) -> HttpResponse:
 
 def _too_large(request: SignedInRequest) -> HttpResponse | None:
     most = template_uploads.LIMITS.max_upload_bytes
-    words = f"The template is too large; {wording.size(most)} are allowed. Use smaller pictures and fewer fonts."
+    words = f"The template is too large; {figures.size(most)} are allowed. Use smaller pictures and fewer fonts."
     return bodies.too_large(request, most, words)
 
 

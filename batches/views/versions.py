@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from batches import differences, rights, storage, wording
+from batches import differences, figures, rights, storage
 from batches.engine import accounts, standings, verbs, versions
 from batches.engine.orders import NewInput, Order
 from batches.engine.verbs import Asked
@@ -53,7 +53,7 @@ class Form:
 @require_http_methods(["GET", "HEAD", "POST"])
 def document_regenerate(request: SignedInRequest, public_id: str) -> HttpResponse:
     limit = Limits().max_document_bytes
-    words = f"The document is too large; {wording.size(limit)} are allowed. Make it smaller."
+    words = f"The document is too large; {figures.size(limit)} are allowed. Make it smaller."
     return bodies.too_large(request, limit, words, room=FORM_BYTES) or _regenerate(request, public_id)
 
 

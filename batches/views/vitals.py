@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from batches import attention, rights, selectors, wording
+from batches import attention, figures, rights, selectors, wording
 from batches.engine import vitals, work
 from batches.engine.vitals import Oldest, Pump, Schedule, StoreState
 from batches.models import StoreSweep
@@ -84,7 +84,7 @@ def _context(request: SignedInRequest) -> dict[str, Any]:
         "alerts": alerts.shown,
         "more_alerts": alerts.more_count,
         "oldest": oldest,
-        "oldest_age": wording.length((now - oldest.due_at).total_seconds()) if oldest else "",
+        "oldest_age": figures.length((now - oldest.due_at).total_seconds()) if oldest else "",
         "saved": saved,
         "saved_total": sum(saved),
         "is_whole": mine is None,
@@ -120,7 +120,7 @@ def _troubles(
         )
     is_still = not any(pump.is_alive for pump in pumps)
     if oldest is not None and now - oldest.due_at >= DUE_LONG and is_still and not found:
-        age = wording.length((now - oldest.due_at).total_seconds())
+        age = figures.length((now - oldest.due_at).total_seconds())
         found.append(Trouble(f"A document has been due for {age}, and no pump is at work.", work.START_A_WORKER))
     if store.trouble:
         what = (
@@ -128,7 +128,7 @@ def _troubles(
         )
         found.append(Trouble(f"The store cannot be used: {wording.sentence(store.trouble)}", what))
     elif store.free_bytes is not None and store.free_bytes < FREE_LEAST:
-        words = f"The store has {wording.size(store.free_bytes)} left."
+        words = f"The store has {figures.size(store.free_bytes)} left."
         found.append(
             Trouble(words, "Make room, or move it to a larger disk: nothing is lost, but nothing new is saved.")
         )

@@ -62,7 +62,7 @@ def test_122_a_zip_is_ordered_watched_and_fetched_and_fetching_changes_nothing(b
     assert "Ready" in operator.get(live).text
     listed = operator.get("/exports/").text
     assert "1 of 2 documents" in listed
-    assert "in 6 days" in listed
+    assert "in 7 days" in listed
     for _ in range(2):
         answer = operator.get(f"/exports/{export.public_id}/files/1/")
         assert zipfile.ZipFile(io.BytesIO(body(answer))).testzip() is None

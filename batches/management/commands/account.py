@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from batches import results, selectors, sentences, wording
+from batches import figures, results, selectors, sentences, wording
 from batches.engine import account_changes, deadlines, webhook_health
 from batches.management import account_settings, auditing, choosing
 from batches.management.readiness import DatabaseCommand
@@ -74,7 +74,7 @@ class Command(DatabaseCommand):
             )
             self.stdout.write(wording.HOLD_WHAT_TO_DO[account.hold_reason])
         else:
-            self.stdout.write(f"{account.slug}: open, {wording.pace(sentences.interval_ms(account))}")
+            self.stdout.write(f"{account.slug}: open, {figures.pace(sentences.interval_ms(account))}")
         self.stdout.write(f"Webhooks: {webhook_health.words(webhook_health.of(account.pk))}")
         if facts["asked_to_wait_until"]:
             self.stdout.write(

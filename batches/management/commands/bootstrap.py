@@ -21,7 +21,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from batches import installation, queue, storage, wording
+from batches import figures, installation, queue, storage
 from batches.engine import slots
 from batches.management import choosing
 from batches.models import ProviderAccount
@@ -132,7 +132,7 @@ def _account_facts(account: ProviderAccount) -> dict[str, Any]:
     return {
         "slug": account.slug,
         "base_url": account.base_url,
-        "pace": wording.pace(account.submit_interval_ms),
+        "pace": figures.pace(account.submit_interval_ms),
         "submit_interval_ms": account.submit_interval_ms,
         "max_in_flight": account.max_in_flight,
     }

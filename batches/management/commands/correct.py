@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from batches import manifests, sentences, storage, wording
+from batches import figures, manifests, sentences, storage, wording
 from batches.engine import correcting, drafts, intake, templates
 from batches.engine.correcting import Correction
 from batches.engine.errors import IntakeRefused
@@ -90,7 +90,7 @@ class Command(DatabaseCommand):
         refusals.write_report(self.stderr, report)
         if options["json"] or "rows_by_outcome" not in report:
             return
-        renders = wording.documents(report["renders"])
+        renders = figures.documents(report["renders"])
         cost = report["estimate"]["cost"]
         price = f", about {cost} {report['estimate']['currency']}".rstrip() if cost else ""
         does = ("is" if report["renders"] == 1 else "are") + " rendered" if is_done else "would be rendered"

@@ -19,7 +19,7 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
-from batches import filenames, selectors, sentences, storage, wording
+from batches import figures, filenames, selectors, sentences, storage, wording
 from batches.engine import intake, samples, spending, stopping, versions
 from batches.engine.errors import IntakeRefused
 from batches.management import auditing, choosing, reading, refusals, tables
@@ -184,7 +184,7 @@ class Command(DatabaseCommand):
             estimate = check.estimate
             if estimate is not None and estimate.renders:
                 cost = f", and costs about {estimate.cost_words}" if estimate.cost_words else ""
-                renders = wording.documents(estimate.renders)
+                renders = figures.documents(estimate.renders)
                 self.stdout.write(f"Sends {renders} to {check.account.name}; that takes {estimate.duration}{cost}.")
                 self.stdout.write(f"Time: {estimate.seconds_basis}. Cost: {estimate.basis}.")
         try:
@@ -208,11 +208,11 @@ class Command(DatabaseCommand):
                 if counts.held
                 else ""
             )
-            self.stdout.write(f"{wording.documents(waiting)} to go{held}")
+            self.stdout.write(f"{figures.documents(waiting)} to go{held}")
         sample = samples.of(batch)
         if sample is not None:
             how = wording.resume_command(batch.public_id)
-            first = wording.documents(selectors.batch_counts(sample).total)
+            first = figures.documents(selectors.batch_counts(sample).total)
             named = f"{first} of them rendered first, as batch {sample.public_id}"
             self.stdout.write(f"{named}; release the others with: {how}")
         elif "sample_words" in batch.report:

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from batches import templating, wording
+from batches import figures, templating
 from batches.engine import publishing, staleness, template_uploads
 from batches.engine.errors import TemplateRule
 from batches.management import auditing, choosing
@@ -89,7 +89,7 @@ class Command(DatabaseCommand):
         words = "No document was made with another version of it."
         if look.examined:
             words = (
-                f"{len(look.stale)} of {wording.documents(look.examined)} would get another text, "
+                f"{len(look.stale)} of {figures.documents(look.examined)} would get another text, "
                 f"{len(look.unfillable)} could not be filled; nothing is made again and nothing is billed."
             )
         if look.after is not None:
