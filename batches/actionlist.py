@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db.models import Q, QuerySet
@@ -55,6 +55,7 @@ class Filters:
 class ActionRow:
     action: BulkAction
     counts: Counts
+    reads_content: bool = False
 
     @property
     def badge(self) -> Badge:
@@ -84,8 +85,9 @@ class ActionRow:
     @property
     def words(self) -> list[str]:
         """What its documents were chosen by."""
-        of_batch = self.action.batch_id is not None
-        return (Chosen if of_batch else Wanted).of_action(self.action).words
+        if self.action.batch_id is None:
+            return Wanted.of_action(self.action).words
+        return Chosen.of_action(self.action).shown(reads_content=self.reads_content).words
 
     @property
     def result_words(self) -> str:
@@ -101,24 +103,31 @@ class ActionRow:
 
 
 def page(
-    person: Person, workspaces: Sequence[Workspace], filters: Filters, *, after: str = "", before: str = ""
+    person: Person,
+    workspaces: Sequence[Workspace],
+    filters: Filters,
+    *,
+    reading: Collection[int],
+    after: str = "",
+    before: str = "",
 ) -> Page[ActionRow]:
-    """Newest first, by keyset. Cursors that make no sense are ignored."""
+    """Newest first, by keyset. Cursors that make no sense are ignored. `reading`: the workspaces whose content the
+    person may see."""
     found = _filtered(person, workspaces, filters).select_related("batch", "workspace")
     found = found.defer("batch__report")
     of_page = cursors.page(found, "planned_at", after=after, before=before, limit=ACTIONS_PER_PAGE)
-    return Page(rows(of_page.rows), of_page.before, of_page.after)
+    return Page(rows(of_page.rows, reading=reading), of_page.before, of_page.after)
 
 
-def rows_of(workspaces: Sequence[Workspace], public_ids: Iterable[str]) -> list[ActionRow]:
+def rows_of(workspaces: Sequence[Workspace], public_ids: Iterable[str], *, reading: Collection[int]) -> list[ActionRow]:
     """The actions of these ids as they are now, as far as they are in these workspaces."""
     found = BulkAction.objects.filter(workspace__in=workspaces, public_id__in=list(public_ids))
-    return rows(list(found.select_related("batch", "workspace").defer("batch__report")))
+    return rows(list(found.select_related("batch", "workspace").defer("batch__report")), reading=reading)
 
 
-def rows(found: Sequence[BulkAction]) -> list[ActionRow]:
+def rows(found: Sequence[BulkAction], *, reading: Collection[int] = ()) -> list[ActionRow]:
     counted = actions.counts_of(found)
-    return [ActionRow(action, counted[action.pk]) for action in found]
+    return [ActionRow(action, counted[action.pk], action.workspace_id in reading) for action in found]
 
 
 def _filtered(person: Person, workspaces: Sequence[Workspace], filters: Filters) -> QuerySet[BulkAction]:

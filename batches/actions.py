@@ -35,6 +35,7 @@ class Chosen:
     rows: tuple[int, ...] = ()
     is_everything: bool = False
     cause_title: str = ""
+    hides_search: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Chosen:
@@ -57,6 +58,10 @@ class Chosen:
         """As it was chosen, a cause with the title that it had then."""
         return replace(cls.of(action.filter), cause_title=str(action.filter.get("cause_title", "")))
 
+    def shown(self, *, reads_content: bool) -> Chosen:
+        """As a person may see it: what somebody searched for may quote a document."""
+        return self if reads_content or not self.q else replace(self, q="", hides_search=True)
+
     def __bool__(self) -> bool:
         return bool(self.rows or self.is_filter or self.is_everything)
 
@@ -74,8 +79,9 @@ class Chosen:
 
     @property
     def query(self) -> str:
-        """What to put behind the batch page's address to see it listed; ticked rows have no list of their own."""
-        return "" if self.rows else urlencode(self.as_dict())
+        """What to put behind the batch page's address to see it listed; ticked rows have no list of their own, and
+        without its search it would list more."""
+        return "" if self.rows or self.hides_search else urlencode(self.as_dict())
 
     def matching(self, batch: Batch, *, reads_content: bool) -> QuerySet[BatchItem]:
         """`reads_content`: as `listings.items_matching`, of whoever chose: how many match tells what is in them."""
@@ -104,21 +110,24 @@ class Chosen:
             said.append(f"Cause: {self.cause_title}" if self.cause_title else "One cause")
         if self.q:
             said.append(f"Search: “{self.q}”")
+        elif self.hides_search:
+            said.append("A search")
         if self.is_noticed:
             said.append("Worth a look")
         return said or (["All documents of the batch"] if self.is_everything else [])
 
 
-def misread(given: Mapping[str, Any]) -> str:
-    """Why what was chosen cannot be read, for a person; empty where all of it was."""
+def misread(given: Mapping[str, Any], *, nothing: str = "nothing was planned") -> str:
+    """Why what was chosen cannot be read, for a person, and that therefore `nothing` was done; empty where all of it
+    can: what is left out would mean more than was meant."""
     group, cause = str(given.get("state", "")), str(given.get("cause", ""))
     rows = [each for each in str(given.get("rows", "")).split(",") if each]
     if group and group not in Group.values:
-        return "There is no such state, so nothing was planned. Choose one of the states above the list."
+        return f"There is no such state, so {nothing}. Choose one of the states above the list."
     if cause and (group != Group.FAILED or not failures.is_key(cause)):
-        return "There is no such cause, so nothing was planned. Choose a cause on this page."
+        return f"There is no such cause, so {nothing}. Choose a cause on this page."
     if len(rows) > TICKED_MOST or None in map(cursors.number, rows):
-        return f"These ticked rows cannot be read, so nothing was planned. Tick at most {TICKED_MOST} rows of the list."
+        return f"These ticked rows cannot be read, so {nothing}. Tick at most {TICKED_MOST} rows of the list."
     return ""
 
 
@@ -315,6 +324,7 @@ def estimates(action: BulkAction) -> list[str]:
 class ActionRow:
     action: BulkAction
     counts: Counts
+    reads_content: bool
 
     @property
     def badge(self) -> Badge:
@@ -322,10 +332,10 @@ class ActionRow:
 
     @property
     def chosen(self) -> Chosen:
-        return Chosen.of_action(self.action)
+        return Chosen.of_action(self.action).shown(reads_content=self.reads_content)
 
 
-def actions_page(batch: Batch, *, before: int | None = None) -> Page[ActionRow]:
+def actions_page(batch: Batch, *, before: int | None = None, reads_content: bool) -> Page[ActionRow]:
     """The batch's actions, newest first, older than one by its key; `after` of the page leads to older ones."""
     found = BulkAction.objects.filter(batch=batch).order_by("-pk")
     if before is not None:
@@ -333,7 +343,7 @@ def actions_page(batch: Batch, *, before: int | None = None) -> Page[ActionRow]:
     actions = list(found[: ACTIONS_PER_PAGE + 1])
     has_more, actions = len(actions) > ACTIONS_PER_PAGE, actions[:ACTIONS_PER_PAGE]
     counted = counts_of(actions)
-    rows = [ActionRow(action, counted[action.pk]) for action in actions]
+    rows = [ActionRow(action, counted[action.pk], reads_content) for action in actions]
     return Page(rows, after=str(actions[-1].pk) if has_more else None)
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from django.db.models import Count, Max, Q, QuerySet, Sum
 
 from batches import cursors, figures, listings, results, rights, selectors, wording
-from batches.actions import Chosen
+from batches.actions import Chosen, misread
 from batches.cursors import Page
 from batches.models import (
     EXPORTS_AT_WORK,
@@ -51,7 +51,8 @@ class Selection:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], batch: Batch, *, reads_content: bool) -> Selection:
-        """From what an address or a form says; what makes no sense is left out. `which=saved` is the filter of that."""
+        """From what an address or a form says; what makes no sense is left out, and `unreadable` tells of it.
+        `which=saved` is the filter of that."""
         only = str(given.get("which", ""))
         chosen = Chosen.of({"state": "saved"}) if only == "saved" else Chosen.of({} if only == "all" else given)
         column = str(given.get("group_column", ""))
@@ -99,6 +100,20 @@ class Selection:
             return list(found.values_list("position", flat=True))
         cells = found.values_list("position", "original_row").iterator(chunk_size=SLICE)
         return [position for position, row in cells if _cell(row.get(self.column)) == self.value]
+
+
+def unreadable(given: Mapping[str, Any], batch: Batch) -> str:
+    """Why a selection cannot be read, for a person; empty where all of it can: what `Selection.of` leaves out would
+    hand out more than was meant."""
+    nothing = "nothing is handed out"
+    column, value = (str(given.get(name, "")).strip() for name in ("group_column", "group_value"))
+    if str(given.get("which", "")) not in ("", "all", "saved"):
+        return f"There is no such choice of documents, so {nothing}. Choose all, or saved ones only."
+    if column and str(given["group_column"]) not in results.columns_as_given(batch):
+        return f"The manifest has no such column, so {nothing}. Choose one on the download page."
+    if bool(column) != bool(value):
+        return f"A group is a column and a value in it, and one of them is missing, so {nothing}. Give both, or none."
+    return misread(given, nothing=nothing)
 
 
 def _cell(value: Any) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.utils import timezone
 
 from batches import rights, selectors
@@ -53,6 +54,11 @@ def refuse_without(request: SignedInRequest, right: str, workspace: Workspace) -
     """Raises `PermissionDenied` with what is missing and which role has it, unless the person has the right there."""
     if not rights.may(request.user, right, workspace):
         raise PermissionDenied(rights.refusal(right))
+
+
+def misread(request: HttpRequest, words: str) -> HttpResponse:
+    """400 for an address or a form of which a part cannot be read: what was left out would mean more than was meant."""
+    return render(request, "400.html", {"words": words}, status=400)
 
 
 def by(request: HttpRequest) -> By:

@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from batches import actionlist, savedviews, selectors
+from batches import actionlist, rights, savedviews, selectors
 from batches.actionlist import STATES, Filters
 from batches.engine import applying
 from batches.models import Verb, ViewPage, Workspace
@@ -26,7 +26,9 @@ POLL_SECONDS = 3
 def across_list(request: SignedInRequest) -> HttpResponse:
     path, asked, workspaces = reverse("batches:across_list"), _asked(request), _visible(request)
     after, before = request.GET.get("after", ""), request.GET.get("before", "")
-    page = actionlist.page(request.user, workspaces, asked, after=after, before=before)
+    page = actionlist.page(
+        request.user, workspaces, asked, reading=_reading(request, workspaces), after=after, before=before
+    )
     names = [(each.slug, each.name) for each in workspaces]
     words = {
         "state": STATES.get(asked.state, ""),
@@ -59,7 +61,7 @@ def across_list(request: SignedInRequest) -> HttpResponse:
 def across_list_live(request: SignedInRequest) -> HttpResponse:
     """The rows that changed since the page drew them, in place."""
     drawn, workspaces = rows.shown(request.GET.get("rows", "")), _visible(request)
-    now = actionlist.rows_of(workspaces, drawn)
+    now = actionlist.rows_of(workspaces, drawn, reading=_reading(request, workspaces))
     changed = rows.changed(now, drawn)
     is_live = any(row.is_running for row in now)
     if is_live and not changed:
@@ -70,6 +72,12 @@ def across_list_live(request: SignedInRequest) -> HttpResponse:
 
 def _visible(request: SignedInRequest) -> list[Workspace]:
     return list(selectors.visible_workspaces(request.user).order_by("name", "pk"))
+
+
+def _reading(request: SignedInRequest, workspaces: list[Workspace]) -> list[int]:
+    """Those whose content this person may see."""
+    held = rights.by_workspace(request.user, workspaces)
+    return [key for key, rights_there in held.items() if rights.VIEW_CONTENT in rights_there]
 
 
 def _asked(request: HttpRequest) -> Filters:

@@ -167,9 +167,9 @@ class Origin:
     plan_url: str
 
 
-def _origin(action: BulkAction) -> Origin:
+def _origin(action: BulkAction, held: Collection[str]) -> Origin:
     if action.batch is not None:
-        chosen = Chosen.of_action(action)
+        chosen = Chosen.of_action(action).shown(reads_content=rights.VIEW_CONTENT in held)
         plan_url = reverse("batches:action_plan", args=[action.batch.public_id])
         return Origin(chosen, action.batch.name, _batch_url(action.batch, chosen), plan_url)
     wanted, path = Wanted.of_action(action), reverse("batches:failed_list")
@@ -266,7 +266,7 @@ def _context(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
     counts = actions.counts(action)
     verb, held = Verb(action.verb), rights.rights(request.user, action.workspace)
     is_running = action.confirmed_at is not None and action.finished_at is None
-    origin = _origin(action)
+    origin = _origin(action, held)
     return {
         "action": action,
         "batch": action.batch,
@@ -388,13 +388,13 @@ def action_confirm(request: SignedInRequest, action_id: str, public_id: str = ""
 def action_abort(request: SignedInRequest, action_id: str, public_id: str = "") -> HttpResponse:
     """End it, planned or running; what was done stays done."""
     action = _action_or_404(request, public_id, action_id)
-    _refuse_unless_allowed(request, Verb(action.verb), action.workspace)
+    held = _refuse_unless_allowed(request, Verb(action.verb), action.workspace)
     was_planned = action.confirmed_at is None
     if not bulk_actions.abort(action, by=by(request), now=timezone.now()):
         messages.info(request, "It had ended before.")
     elif was_planned:
         messages.info(request, "The plan was given up; nothing was done.")
-        return redirect(_origin(action).url)
+        return redirect(_origin(action, held).url)
     return redirect(actions.address(action))
 
 
@@ -420,7 +420,9 @@ def action_items(request: SignedInRequest, action_id: str, public_id: str = "") 
 def action_list(request: SignedInRequest, public_id: str) -> HttpResponse:
     """The bulk actions of a batch, newest first."""
     batch = batch_or_404(request.user, public_id)
-    page = actions.actions_page(batch, before=cursors.number(request.GET.get("before")))
+    reads_content = rights.may(request.user, rights.VIEW_CONTENT, batch.workspace)
+    before = cursors.number(request.GET.get("before"))
+    page = actions.actions_page(batch, before=before, reads_content=reads_content)
     older = f"?before={page.after}" if page.after else ""
     context = {"batch": batch, "page": page, "older": older, "nav": "batches"}
     return render(request, "batches/bulk_actions.html", context)

@@ -24,7 +24,7 @@ from batches.engine import leftout
 from batches.exports import Selection
 from batches.models import Batch
 from batches.results import Span
-from batches.views.access import SignedInRequest, batch_or_404, record, refuse_without
+from batches.views.access import SignedInRequest, batch_or_404, misread, record, refuse_without
 from batches.views.stored import chunks, opened, store_away
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,8 @@ def batch_archive(request: SignedInRequest, public_id: str) -> HttpResponseBase:
     What is too large for one file comes in several, of which `part` chooses one.
     """
     batch = _batch_with_content(request, public_id)
+    if words := exports.unreadable(request.GET, batch):
+        return misread(request, words)
     selection = Selection.of(request.GET, batch, reads_content=True)
     try:
         plan = _plan(request, batch, selection)
@@ -88,6 +90,8 @@ def batch_results(request: SignedInRequest, public_id: str, format: str) -> Http
     refuse_without(request, rights.EXPORT, batch.workspace)
     if format not in results.TYPES:
         raise Http404("Results come as csv, jsonl or xlsx.")
+    if words := exports.unreadable(request.GET, batch):
+        return misread(request, words)
     held = rights.rights(request.user, batch.workspace)
     selection = Selection.of(request.GET, batch, reads_content=rights.VIEW_CONTENT in held)
     chosen = selection.rows(batch)

@@ -20,7 +20,7 @@ from batches.engine import exports as ordering
 from batches.exports import Selection
 from batches.models import KINDS_WITH_CONTENT, Batch, Export, ExportKind, ExportPart, ExportState
 from batches.views import ranges
-from batches.views.access import SignedInRequest, batch_or_404, by, record, refuse_without
+from batches.views.access import SignedInRequest, batch_or_404, by, misread, record, refuse_without
 from batches.views.stored import store_away
 
 NOTHING_NEW = 204  # htmx swaps nothing
@@ -61,6 +61,8 @@ def batch_download(request: SignedInRequest, public_id: str) -> HttpResponse:
     """What can be had of a batch or of rows chosen on its page, at once or built in the background."""
     batch = batch_or_404(request.user, public_id)
     refuse_without(request, rights.EXPORT, batch.workspace)
+    if words := exports.unreadable(_given(request), batch):
+        return misread(request, words)
     if request.method == "POST" and "choose" not in request.POST:
         return _order(request, batch)
     return _download_page(request, batch)

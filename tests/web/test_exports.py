@@ -90,6 +90,36 @@ def test_115_what_failed_says_why_and_is_built_again(batch: Batch, operator: Cli
     assert again.state == ExportState.READY
 
 
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"state": "zzz"}, "no such state, so nothing is handed out"),
+        ({"state": "failed", "cause": "zzz"}, "no such cause"),
+        ({"rows": "0,x"}, "cannot be read"),
+        ({"which": "zzz"}, "no such choice of documents"),
+        ({"group_column": "zzz", "group_value": "North"}, "no such column"),
+        ({"group_column": "region"}, "one of them is missing"),
+        ({"group_value": "North"}, "one of them is missing"),
+    ],
+)
+def test_what_cannot_be_read_of_a_choice_is_refused_and_never_means_all(
+    batch: Batch, operator: Client, asked: dict[str, str], words: str
+) -> None:
+    Batch.objects.update(report={"columns": ["id", "region"], "columns_are_all": True})
+    saved(batch, "INV-1", region="North")
+    address = f"/batches/{batch.public_id}"
+    pages = ("archive/", "results.csv", "results.xlsx", "download/")
+    answers = [
+        *(operator.get(f"{address}/{page}", asked) for page in pages),
+        *(operator.post(f"{address}/download/", {**asked, **more}) for more in ({"kind": "csv"}, {"choose": "1"})),
+    ]
+    for answer in answers:
+        assert answer.status_code == 400
+        assert words in answer.text
+    assert not Export.objects.exists()
+    assert not AuditEntry.objects.exists()
+
+
 def test_119_nothing_saved_builds_nothing(batch: Batch, operator: Client) -> None:
     make_job(batch=batch, state=JobState.FAILED)
     answer = operator.post(f"/batches/{batch.public_id}/download/", {"kind": "zip"})

@@ -123,6 +123,27 @@ def test_how_many_match_tells_nothing_of_content_to_who_may_not_see_it(
     assert viewer.get(planned).context["drift"].joined == 0
 
 
+def test_a_bulk_action_says_to_who_may_not_see_content_that_it_came_of_a_search_and_not_which(
+    failed: Job, batch: Batch, viewer: Client, operator: Client
+) -> None:
+    User.objects.get(username="nadia").user_permissions.add(Permission.objects.get(codename="dismiss_document"))
+    operator.post(f"/batches/{batch.public_id}/actions/plan/", {"verb": "dismiss", "q": WORDS, "state": "failed"})
+    (action,) = BulkAction.objects.all()
+    detail = f"/batches/{batch.public_id}/actions/{action.public_id}/"
+    listed = reverse("batches:action_list", args=[batch.public_id])
+    live = {"rows": f"{action.public_id}.00"}  # drawn before it changed
+    pages: tuple[tuple[str, dict[str, str]], ...] = ((listed, {}), ("/actions/", {}), ("/actions/live/", live))
+    for address, query in ((detail, {}), (f"{detail}live/", {"rows": "0.00"}), *pages):
+        assert WORDS in shown(operator, address, **query), address
+        assert shown(viewer, address, **query) == set(), address
+        assert "A search" in viewer.get(address, query).text, address
+    BulkAction.objects.update(confirmed_at=timezone.now(), finished_at=timezone.now())
+    assert "Plan again" in operator.get(detail).text
+    again = viewer.get(detail).text  # it would mean every failed document
+    assert "Plan again" not in again
+    assert "?state=failed" not in again
+
+
 def test_an_export_of_a_search_or_a_group_names_neither_to_who_may_not_see_content(
     failed: Job, batch: Batch, viewer: Client, operator: Client
 ) -> None:
