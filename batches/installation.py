@@ -257,15 +257,18 @@ def ensure_roles() -> list[str]:
     return [role.label for role in Role]
 
 
-def ensure_admin(username: str, password: str, workspace: Workspace, *, now: datetime) -> bool:
-    """The first superuser; true when this call made it. An existing one keeps its password. Raises `Refused`."""
+def ensure_admin(username: str, password: str, workspace: Workspace, *, email: str = "", now: datetime) -> bool:
+    """The first superuser; true when this call made it. An existing one keeps its password, and its e-mail address
+    where it has one. Raises `Refused`."""
     user = User.objects.filter(username=username).first()
     if user is not None and not user.is_superuser:
         raise Refused(f"There is a user {username!r} already who is no administrator; choose another name.")
     made = user is None
     if user is None:
-        user = User.objects.create_superuser(username, password=password)
+        user = User.objects.create_superuser(username, email, password)
         _record("make_admin", user, now=now, facts={})
+    elif email and not user.email:
+        User.objects.filter(pk=user.pk, email="").update(email=email)
     Membership.objects.get_or_create(workspace=workspace, user=user, defaults={"role": Role.ADMIN})
     return made
 

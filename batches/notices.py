@@ -160,7 +160,14 @@ def is_mail_on() -> bool:
 def why_no_mail(user: User) -> str:
     """Why this person gets no mail, for the place where they ask for it; empty where they do."""
     if not is_mail_on():
-        return "E-mail is not set up here (EMAIL_URL), so it is said on the page Notices only."
+        how = "README says under Notices how it is set up or tried." if user.is_superuser else "Ask an administrator."
+        return f"E-mail is not set up here (EMAIL_URL), so it is said on the page Notices only. {how}"
     if not user.email:
-        return "Your account has no e-mail address, so it is said on the page Notices only. Ask an administrator."
+        how = "Enter one under Users in the admin." if gives_addresses(user) else "Ask an administrator."
+        return f"Your account has no e-mail address, so it is said on the page Notices only. {how}"
     return ""
+
+
+def gives_addresses(user: User) -> bool:
+    """Whether this person may enter an e-mail address in the admin, their own as well."""
+    return user.is_staff and user.has_perm("auth.change_user")

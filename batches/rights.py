@@ -173,6 +173,16 @@ def refusal(right: str) -> str:
     return f"{row.words}: your role does not include that. Ask an administrator for the role {row.least.label}."
 
 
+def whom_to_ask(held: Collection[str], workspace: Workspace) -> str:
+    """To whoever may apply no verb there: who can see to what failed. Empty for all others."""
+    if any(verb in held for verb in Verb):
+        return ""
+    if workspace.archived_at is not None:
+        return f"{workspace.name} is archived: nothing is done there any more."
+    least = min((_ROW[verb].least for verb in Verb), key=lambda role: _RANK[role])
+    return f"You may look at it. Ask somebody with the role {least.label} in {workspace.name}, who can act on it."
+
+
 def sees_ids(held: Collection[str]) -> bool:
     """Whether these rights show provider job ids whole: whoever has one can fetch the file, so content goes with it."""
     return REVEAL in held and VIEW_CONTENT in held

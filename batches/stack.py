@@ -113,7 +113,7 @@ class Foreman:
     """Runs the parts until SIGTERM or SIGINT, or until one of them cannot be kept alive."""
 
     def __init__(self, parts: Sequence[Part], *, ready: Callable[[], str], patience_seconds: float) -> None:
-        """`ready` gives the line that is written when all parts serve; `patience_seconds` is how long a part may take
+        """`ready` gives the lines that are written when all parts serve; `patience_seconds` is how long a part may take
         to stop before it is killed."""
         self.parts = [_Running(part) for part in parts]
         self.ready = ready
@@ -133,7 +133,8 @@ class Foreman:
         return code
 
     def say(self, words: str) -> None:
-        self._write(_ITSELF.name, words)
+        for line in words.splitlines():
+            self._write(_ITSELF.name, line)
 
     def _work(self) -> int:
         waiting = list(self.parts)
@@ -160,6 +161,8 @@ class Foreman:
         return all(running.ready or time.monotonic() - running.started_at > READY_SECONDS for running in started)
 
     def _start(self, running: _Running) -> None:
+        if not running.ready:
+            self.say(f"starting {running.part.name} and waiting until it serves")
         self.selector.register(running.start(), selectors.EVENT_READ, running)
 
     def _mourn(self, running: _Running) -> int | None:

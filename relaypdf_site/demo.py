@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
+from urllib.parse import quote
 
 from batches import processes
 from relaypdf_site import environment
@@ -31,7 +32,8 @@ FIRST_PACE = ("--first-interval", "0.2")
 WORKERS = "2"
 #: Where `up` serves its pages, unless another program has the port.
 PREFERRED_PORT = 8000
-FIRST_USER = "admin"
+FIRST_USER, FIRST_ADDRESS = "admin", "admin@example.com"
+MAIL_FOLDER = "mail"
 START_SECONDS = 120.0
 BATCH_SECONDS = "600"
 #: The stack gives its own parts this long and a little less.
@@ -108,22 +110,36 @@ def _up(folder: Path, env: dict[str, str], port: int | None) -> NoReturn:
     """Become the stack in the foreground."""
     if port is None:
         port = PREFERRED_PORT if _is_free(PREFERRED_PORT) else 0
-    made = json.loads(_manage(env, "bootstrap", *FIRST_PACE, "--admin", FIRST_USER, "--json"))["admin"]
+    port = port or _free_port()
+    env |= _mail_as_files(folder, port)
+    first = ("--admin", FIRST_USER, "--admin-email", FIRST_ADDRESS)
+    made = json.loads(_manage(env, "bootstrap", *FIRST_PACE, *first, "--json"))["admin"]
     login = folder / "first-login.txt"
     if made["password"]:
         login.touch(mode=0o600)
         login.write_text(f"{FIRST_USER} {made['password']}\n", "utf-8")
     user, _, password = login.read_text("utf-8").strip().partition(" ") if login.exists() else (FIRST_USER, "", "")
+    sign_in = f"Sign in as {user} with {password or 'your password'}"
     sys.stdout.write(
-        f"Sign in as {user} with {password or 'your password'}; the address follows when all is up.\n"
+        f"{sign_in}; the address follows when all is up.\n"
         f"Data, this login and PDFs are in {_shown(folder)}. Ctrl-C stops everything.\n"
         f"The account is called sandbox; the sandbox is at http://127.0.0.1:{env['SANDBOX_PORT']}\n"
         f"For commands beside it, in another shell: export DATA_DIR={_shown(folder)}\n\n"
     )
     sys.stdout.flush()
     os.chdir(REPOSITORY)
-    command = [*_command("runstack"), "--sandbox", "--port", str(port)]
+    mail = f"Each mail is a file in {_shown(folder / MAIL_FOLDER)}: tick the notices when you start a batch."
+    command = [*_command("runstack"), "--sandbox", "--port", str(port), "--when-ready", f"{sign_in}.\n{mail}"]
     os.execve(sys.executable, command, env | {"LOG_LEVEL": "INFO"})  # noqa: S606 - our own command, no shell wanted
+
+
+def _mail_as_files(folder: Path, port: int) -> dict[str, str]:
+    """Settings with which notices by e-mail can be tried without a mail server: nothing leaves this machine."""
+    return {
+        "EMAIL_URL": f"filemail:///{quote(str(folder / MAIL_FOLDER))}",
+        "DEFAULT_FROM_EMAIL": "RelayPDF Batches <batches@example.com>",
+        "SITE_URL": f"http://127.0.0.1:{port}",
+    }
 
 
 @contextlib.contextmanager

@@ -105,9 +105,13 @@ def test_up_prints_an_address_and_a_login_and_stops_cleanly(used_folder: Path) -
         lines = []
         for line in running.stdout:
             lines.append(line)
-            if "ready at http" in line:
+            if "Each mail is a file in " in line:
                 break
         assert lines[0].startswith("Preparing "), "whoever waits sees at once that something is done"
+        assert "stack   | starting sandbox and waiting until it serves\n" in lines
+        ready, sign_in = lines[-3:-1]
+        assert "ready at http://127.0.0.1:" in ready
+        assert lines[1].partition(";")[0] in sign_in, "the log-in stands once more where the eye is by then"
         said.append(lines[1])
         running.send_signal(signal.SIGTERM)
         running.communicate(timeout=STOP_SECONDS)

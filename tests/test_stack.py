@@ -63,6 +63,7 @@ def test_a_part_starts_when_the_one_before_it_is_ready(tmp_path: Path) -> None:
     running.until("here")
     running.until("all is up")
     lines = running.log()
+    assert lines[0] == "stack  | starting first and waiting until it serves"
     assert lines.index("first  | now I am ready") < lines.index("second | here")
     assert running.stop() == 0
 

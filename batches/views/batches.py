@@ -174,7 +174,7 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
         **head,
         "causes": found,
         "form_key": get_random_string(32),
-        "cause_cards": causes.cards(found, held_rights) if found.shown else [],
+        "cause_cards": causes.cards(found, held_rights, batch.workspace) if found.shown else [],
         **_permissions(request, batch, progress, held_rights),
         "held_accounts": held,
         "standstill": standstill,

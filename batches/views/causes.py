@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from batches import failures, rights, wording
 from batches.engine import verbs
 from batches.failures import Cause
-from batches.models import Verb
+from batches.models import Verb, Workspace
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,17 @@ class Offer:
 
 @dataclass(frozen=True)
 class Card:
+    """`whom_to_ask` is said in place of the verb and the advice to whoever may apply none."""
+
     cause: Cause
     offer: Offer | None
+    whom_to_ask: str
 
 
-def cards(found: failures.Causes, held: Collection[str]) -> list[Card]:
-    """One per cause that is shown, in their order; `held` are the rights of who looks."""
-    return [Card(cause, _offer(cause, held)) for cause in found.shown]
+def cards(found: failures.Causes, held: Collection[str], workspace: Workspace) -> list[Card]:
+    """One per cause that is shown, in their order; `held` are the rights in `workspace` of who looks."""
+    ask = rights.whom_to_ask(held, workspace)
+    return [Card(cause, None if ask else _offer(cause, held), ask) for cause in found.shown]
 
 
 def _offer(cause: Cause, held: Collection[str]) -> Offer | None:

@@ -39,7 +39,8 @@ POLL_SECONDS = 5
 
 @dataclass(frozen=True)
 class CauseCard:
-    """A cause of one workspace with the verb that is suggested. `refusal`: why this person may not press it."""
+    """A cause of one workspace with the verb that is suggested. `refusal`: why this person may not press it;
+    `whom_to_ask`: said in place of verb and advice to whoever may apply none."""
 
     cause: Cause
     workspace: Workspace
@@ -47,6 +48,7 @@ class CauseCard:
     price: str = ""
     refusal: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
+    whom_to_ask: str = ""
 
     @property
     def query(self) -> str:
@@ -62,9 +64,9 @@ def cards(
 
 def _card(cause: Cause, workspace: Workspace, held: Collection[str], wanted: Wanted) -> CauseCard:
     fields = wanted.filters | {"workspace": workspace.slug, "cause": cause.key}
-    verb = cause.suggested
-    if verb is None or not cause.key:
-        return CauseCard(cause, workspace, fields=fields)
+    verb, ask = cause.suggested, rights.whom_to_ask(held, workspace)
+    if ask or verb is None or not cause.key:
+        return CauseCard(cause, workspace, fields=fields, whom_to_ask=ask)
     refusal = "" if verb in held else rights.refusal(verb)
     price = verbs.price_of_many(verb, verbs.PRICES[verb].renders_most * cause.count)
     return CauseCard(cause, workspace, wording.verb_these(verb, cause.count), price, refusal, fields)

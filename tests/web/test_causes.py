@@ -9,13 +9,25 @@ from importlib import import_module
 
 import pytest
 from django.apps import apps
+from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from batches import failures
 from batches.engine.causes import fingerprint
-from batches.models import Batch, BatchItem, BulkAction, BulkActionItem, FailureClass, ItemResult, Job, JobState, Verb
+from batches.models import (
+    Batch,
+    BatchItem,
+    BulkAction,
+    BulkActionItem,
+    FailureClass,
+    ItemResult,
+    Job,
+    JobState,
+    Verb,
+    Workspace,
+)
 from tests.factories import NOW, make_job, make_saved_job
 
 
@@ -105,7 +117,24 @@ def test_a_group_offers_its_way_out_with_its_price(
         assert re.search(r'name="key" value="\w{32}"', shown)
 
 
-def test_who_may_not_apply_the_verb_sees_it_with_the_sentence(batch: Batch, viewer: Client) -> None:
+def test_who_may_apply_no_verb_reads_whom_to_ask_and_of_no_verb(batch: Batch, viewer: Client) -> None:
+    fail(batch, FailureClass.TRANSIENT, "It broke.")
+    shown = section(viewer, batch)
+    ask = f"You may look at it. Ask somebody with the role Operator in {batch.workspace.name}, who can act on it."
+    assert ask in shown
+    assert "<button" not in shown
+    assert "Retry" not in shown
+    assert "verb" not in shown
+    page = viewer.get("/failed/").text
+    assert ask in page
+    assert "Then Retry" not in page
+    Workspace.objects.update(archived_at=NOW)
+    assert f"{batch.workspace.name} is archived: nothing is done there any more." in section(viewer, batch)
+
+
+def test_who_may_not_apply_this_verb_sees_it_with_the_sentence(batch: Batch, viewer: Client) -> None:
+    nadia = User.objects.get(username="nadia")
+    nadia.user_permissions.add(Permission.objects.get(codename="check_again_document"))
     fail(batch, FailureClass.TRANSIENT, "It broke.")
     shown = section(viewer, batch)
     assert re.search(r"<button[^>]* disabled", shown)

@@ -30,12 +30,16 @@ def test_who_ticks_it_at_the_start_hears_of_the_batch(
 
 
 def test_the_start_offers_it_ticked_to_who_has_an_address_and_says_why_no_mail_comes(
-    upload: Callable[..., Any], okoye: User, settings: Any
+    upload: Callable[..., Any], operator: Client, okoye: User, settings: Any
 ) -> None:
     settings.EMAIL_URL = "smtp://127.0.0.1:25"
     page = upload(ROWS)
     assert 'name="wants_notices" value="yes" aria-describedby' in page.text
     assert "has no e-mail address" in page.text
+    assert "Ask an administrator." in operator.get("/notices/").text
+    User.objects.filter(pk=okoye.pk).update(is_staff=True, is_superuser=True)
+    assert f'<a href="/admin/auth/user/{okoye.pk}/change/">Open your entry</a>' in operator.get("/notices/").text
+    assert "Ask an administrator" not in operator.get("/notices/").text
     User.objects.filter(pk=okoye.pk).update(email="m.okoye@example.com")
     page = upload(ROWS)
     assert 'name="wants_notices" value="yes" checked>' in page.text

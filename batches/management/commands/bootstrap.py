@@ -45,6 +45,12 @@ class Command(BaseCommand):
             help=f"Make a first administrator with the password in {PASSWORD_VARIABLE}, else with one that is printed.",
         )
         parser.add_argument(
+            "--admin-email",
+            metavar="ADDRESS",
+            default="",
+            help="Where that administrator's notices go, if this makes them or they have no address.",
+        )
+        parser.add_argument(
             "--first-interval",
             metavar="SECONDS",
             type=_interval,
@@ -86,10 +92,12 @@ class Command(BaseCommand):
             "pumps": pumps,
             "schedules": sorted(queue.SCHEDULES),
             "roles": installation.ensure_roles(),
-            "admin": self._admin(options["admin"], workspace, now) if options["admin"] else None,
+            "admin": self._admin(options["admin"], options["admin_email"], workspace, now)
+            if options["admin"]
+            else None,
         }
 
-    def _admin(self, username: str, workspace: Any, now: Any) -> dict[str, Any]:
+    def _admin(self, username: str, email: str, workspace: Any, now: Any) -> dict[str, Any]:
         given = os.environ.get(PASSWORD_VARIABLE, "")
         if given and not User.objects.filter(username=username).exists():
             try:
@@ -97,7 +105,7 @@ class Command(BaseCommand):
             except ValidationError as error:
                 raise installation.Refused(f"{PASSWORD_VARIABLE}: {' '.join(error.messages)}") from error
         password = given or secrets.token_urlsafe(12)
-        made = installation.ensure_admin(username, password, workspace, now=now)
+        made = installation.ensure_admin(username, password, workspace, email=email, now=now)
         return {"username": username, "made": made, "password": password if made and not given else None}
 
     def _say(self, summary: dict[str, Any]) -> None:

@@ -45,6 +45,10 @@ class Command(BaseCommand):
         parser.add_argument("--sandbox", action="store_true", help="Run the sandbox too, as the service that renders.")
         parser.add_argument("--sandbox-port", type=int, metavar="N", help="Where it listens; as its account says.")
 
+        parser.add_argument(
+            "--when-ready", default="", metavar="WORDS", help="Written below the address once all serve."
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         workers = options["workers"] if options["workers"] is not None else settings.CLUSTER_WORKERS
         if not 1 <= workers <= 64:
@@ -59,7 +63,7 @@ class Command(BaseCommand):
                 address = f"http://{_in_url(options['host'])}:{listener.getsockname()[1]}/"
                 foreman = Foreman(
                     _parts(listener, workers=workers, sandbox_port=sandbox_port),
-                    ready=lambda: f"ready at {address} (Ctrl-C stops it)",
+                    ready=lambda: f"ready at {address} (Ctrl-C stops it)\n{options['when_ready']}",
                     patience_seconds=settings.CLUSTER_DRAIN_SECONDS + 10,
                 )
                 code = foreman.run()
