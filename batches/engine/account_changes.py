@@ -19,6 +19,7 @@ from django.db import transaction
 from batches import queue
 from batches.engine import audit, health
 from batches.engine.audit import By
+from batches.engine.contention import again_after_deadlock
 from batches.models import ACCOUNT_SECRETS, HoldReason, ProviderAccount
 
 #: What is changed on a page, in the order in which it is shown there.
@@ -85,6 +86,8 @@ def change(
     return after
 
 
+@again_after_deadlock
+@transaction.atomic
 def hold(account: ProviderAccount, *, by: By, words: str, now: datetime) -> bool:
     """Send nothing new on it; false when a person, or a refused key, holds it already."""
     if not health.hold(account.pk, reason=HoldReason.PERSON, words=words, now=now):
@@ -93,6 +96,8 @@ def hold(account: ProviderAccount, *, by: By, words: str, now: datetime) -> bool
     return True
 
 
+@again_after_deadlock
+@transaction.atomic
 def resume(account: ProviderAccount, *, by: By, reason: str, now: datetime) -> bool:
     """Let what waits go on; false when it was not held."""
     if not health.resume(account.pk, now=now):

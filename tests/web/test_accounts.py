@@ -14,9 +14,21 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django_q.models import OrmQ
 
-from batches.engine import health, pacing
-from batches.models import AuditEntry, Exchange, JobState, PacingLane, ProviderAccount, Role, Submission, Workspace
+from batches.engine import account_changes, health, pacing
+from batches.engine.audit import ENGINE
+from batches.models import (
+    AccountHealth,
+    AuditEntry,
+    Exchange,
+    JobState,
+    PacingLane,
+    ProviderAccount,
+    Role,
+    Submission,
+    Workspace,
+)
 from tests.factories import (
+    NOW,
     make_accepted_job,
     make_account,
     make_batch,
@@ -26,6 +38,7 @@ from tests.factories import (
     make_saved_job,
 )
 from tests.sandbox_process import SandboxProcess
+from tests.scenarios.world import PumpKilled
 from tests.web.conftest import make_member, signed_in
 
 QUERIES_MOST = 15
@@ -207,3 +220,25 @@ def test_data_terms_are_shown_where_a_batch_is_started(account: ProviderAccount,
     ProviderAccount.objects.filter(pk=account.pk).update(**terms)
     page = upload([{"id": "INV-2", "html_content": "<p>2</p>"}]).text
     assert "Rendered in Frankfurt, EU. Deleted there: the content after 1 hour, the PDF after 24 hours." in page
+
+
+def test_an_account_is_never_held_or_resumed_without_its_entry(
+    account: ProviderAccount, manager: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever dies between the two leaves neither."""
+
+    def killed(*given: Any, **named: Any) -> None:
+        raise PumpKilled
+
+    with monkeypatch.context() as dying:
+        dying.setattr(account_changes, "_record", killed)
+        with pytest.raises(PumpKilled):
+            account_changes.hold(account, by=ENGINE, words="Month end", now=NOW)
+    account.refresh_from_db()
+    assert account.health == AccountHealth.OPEN
+    account_changes.hold(account, by=ENGINE, words="Month end", now=NOW)
+    monkeypatch.setattr(account_changes, "_record", killed)
+    with pytest.raises(PumpKilled):
+        account_changes.resume(account, by=ENGINE, reason="", now=NOW)
+    account.refresh_from_db()
+    assert account.health == AccountHealth.HELD
