@@ -6,6 +6,7 @@ mail server is asked. What is guaranteed: docs/decisions/0030-notices-at-least-o
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Count, F, Min, Q, QuerySet
+from django.db.models import Count, F, Min, Q, QuerySet, Window
+from django.db.models.functions import RowNumber
 
 from batches.engine.contention import again_after_deadlock
 from batches.models import Batch, Membership, Notice, NoticeEvent, NoticeWatch
@@ -31,6 +33,11 @@ MAILED_WITHIN = timedelta(hours=24)
 SINGLY_MOST = 3
 WINDOW = timedelta(minutes=5)
 PEOPLE_AT_ONCE = 50
+#: Letters that were begun before and that one pass looks at again.
+LETTERS_AT_ONCE = 50
+#: Notices in one letter, and rows that one pass holds in memory; what is more goes with the passes after it.
+LETTER_MOST = 1000
+NOTICES_AT_ONCE = 3000
 
 TOO_OLD = "It could not be mailed within a day."
 IN_DOUBT_TWICE = "It was sent twice and the mail server confirmed neither; it is not sent again."
@@ -133,13 +140,19 @@ def see(user: User, *, up_to: int, now: datetime) -> int:
 
 
 def due_letters(*, domain: str, now: datetime) -> list[Letter]:
-    """What is to be mailed now, in the order of its time; what waits for more of the same burst is left out."""
+    """What is to be mailed now, in the order of its time; what waits for more of the same burst is left out.
+
+    Of very many only the first, in whole letters; the next pass finds the others.
+    """
     waiting = Notice.objects.filter(next_try_at__lte=now)
-    first = (
-        waiting.order_by().values_list("recipient").annotate(first=Min("next_try_at")).order_by("first", "recipient")
-    )
-    people = [person for person, _first in first[:PEOPLE_AT_ONCE]]
-    found = waiting.filter(recipient__in=people).select_related("batch", "recipient").order_by("pk")
+    people = _first(waiting.filter(message_id=""), "recipient", PEOPLE_AT_ONCE)
+    # What is in a letter was fixed when it was claimed: its notices stay together.
+    begun_ids = _first(waiting.exclude(message_id=""), "message_id", LETTERS_AT_ONCE)
+    place = Window(RowNumber(), partition_by=[F("recipient")], order_by=F("pk").asc())
+    unsent = waiting.filter(recipient__in=people, message_id="").annotate(place=place)
+    fresh_keys = unsent.filter(place__lte=LETTER_MOST).values_list("pk", flat=True)
+    rows = waiting.filter(Q(pk__in=list(fresh_keys)) | Q(message_id__in=begun_ids))
+    found = rows.select_related("batch", "recipient").defer("batch__report").order_by("pk")
     lately = Notice.objects.filter(recipient__in=people, sent_at__gte=now - WINDOW).order_by()
     sent = dict(lately.values_list("recipient").annotate(count=Count("pk")))
     begun: dict[str, list[Notice]] = {}
@@ -156,6 +169,15 @@ def due_letters(*, domain: str, now: datetime) -> list[Letter]:
         Letter(notices[0].message_id or f"<notice-{secrets.token_hex(12)}@{domain}>", notices[0].recipient, (*notices,))
         for notices in groups
     ]
+
+
+def _first(waiting: QuerySet[Notice], column: str, most: int) -> list[Any]:
+    """The values of a column whose notices wait longest: at least one, and no more than `NOTICES_AT_ONCE` belong to."""
+    rows = waiting.order_by().values_list(column)
+    counted = list(rows.annotate(first=Min("next_try_at"), count=Count("pk")).order_by("first", column)[:most])
+    sums = itertools.accumulate(min(count, LETTER_MOST) for _value, _first, count in counted)
+    fits = sum(1 for total in sums if total <= NOTICES_AT_ONCE)
+    return [value for value, _first, _count in counted[: max(1, fits)]]
 
 
 def grouped(notices: Sequence[Notice], *, sent_lately: int, now: datetime) -> list[list[Notice]]:

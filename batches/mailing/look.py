@@ -19,6 +19,7 @@ from batches.engine.notices import Event
 from batches.models import (
     ACCOUNT_SECRETS,
     FAILED_STATES,
+    IN_FLIGHT_STATES,
     AccountHealth,
     Alert,
     AlertKind,
@@ -47,7 +48,6 @@ CHANGES_MOST = 1000
 #: A provider that answers again after a moment resumes by itself, and is no news.
 UNREACHABLE_FOR = timedelta(minutes=10)
 CAUSES_TOLD = 3
-_AT_PROVIDER = (JobState.SUBMITTING, JobState.ACCEPTED, JobState.RENDERED)
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _waits(batch: Batch) -> bool:
 
 def _is_at_provider(batch: Batch) -> bool:
     """Whether something of it is under way; false, so that it is counted, where very much of all batches is."""
-    moving = Job.objects.filter(state__in=_AT_PROVIDER)
+    moving = Job.objects.filter(state__in=(*IN_FLIGHT_STATES, JobState.RENDERED))
     versions = list(moving.values_list("version", flat=True)[: CHANGES_MOST + 1])
     return len(versions) <= CHANGES_MOST and _needs_any(batch, versions)
 

@@ -112,6 +112,33 @@ def test_many_notices_of_one_person_keep_nobody_elses_waiting(
     assert [letter["To"] for letter in server.received] == ["okoye@example.com"]
 
 
+def test_of_very_many_notices_a_pass_holds_a_bounded_number_and_loses_none(
+    batch: Batch, nadia: User, server: MailServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "LETTER_MOST", 4)
+    monkeypatch.setattr(notices, "NOTICES_AT_ONCE", 6)
+    others = [User.objects.create_user(name, email=f"{name}@example.com") for name in ("okoye", "ruiz")]
+    people = [nadia, *others]
+    for at, person in enumerate(people):
+        rows = [
+            Notice(batch=batch, recipient=person, event="held", occasion=f"stop:{number}", facts={}, happened_at=NOW)
+            for number in range(6)
+        ]
+        Notice.objects.bulk_create(rows)
+        Notice.objects.filter(recipient=person).update(next_try_at=minutes(at))
+    met: list[Notice] = []
+    for _ in range(6):
+        letters = notices.due_letters(domain="example.com", now=minutes(10))
+        assert sum(len(letter.notices) for letter in letters) <= 6
+        for letter in letters:
+            assert len(letter.notices) <= 4
+            assert notices.claim(letter, now=minutes(10))
+            notices.note_sent(letter, now=minutes(10))
+            met += letter.notices
+    assert [notice.recipient for notice in met[:4]] == [nadia] * 4, "who waits longest comes first"
+    assert len(met) == len({notice.pk for notice in met}) == 18
+
+
 def test_a_burst_comes_as_one_letter_after_its_window(batch: Batch, nadia: User, server: MailServer) -> None:
     others = [make_batch(workspace=batch.workspace, account=batch.account) for _ in range(4)]
     for each in others:
