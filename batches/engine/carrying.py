@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, QuerySet
 
 from batches import rights
-from batches.engine import applying, audit, bulk, bulk_actions, mishaps, reconcile
+from batches.engine import applying, audit, bulk, bulk_actions, leases, mishaps, reconcile
 from batches.engine.audit import By
 from batches.engine.clock import Clock
 from batches.engine.contention import again_after_deadlock
@@ -69,8 +69,7 @@ def carry_out(clock: Clock, *, owner: str, stopping: Callable[[], bool]) -> Tall
                 if done is None:
                     unfinished.remove(action_id)
     finally:
-        held = BulkAction.objects.filter(pk__in=taken, lease_owner=owner)
-        held.update(lease_owner=None, lease_until=None)
+        leases.give_back(BulkAction.objects.filter(pk__in=taken), owner)
     return Tally(groups, items, is_work_left=bool(taken) and bool(due(now=clock.now())))
 
 
@@ -81,17 +80,19 @@ def due(*, now: datetime) -> list[int]:
 
 def release_life(life: str) -> int:
     """Give back the actions that workers of a cluster had which is proven dead (`batches/lives.py`); how many."""
-    held = BulkAction.objects.filter(lease_until__isnull=False, lease_owner__contains=f":{life}:")
-    return held.update(lease_owner=None, lease_until=None)
+    return leases.release_life(BulkAction.objects.all(), life)
+
+
+def _open() -> QuerySet[BulkAction]:
+    return BulkAction.objects.filter(confirmed_at__isnull=False, finished_at__isnull=True)
 
 
 def _free(now: datetime) -> QuerySet[BulkAction]:
-    open_ones = BulkAction.objects.filter(confirmed_at__isnull=False, finished_at__isnull=True)
-    return open_ones.filter(Q(lease_until=None) | Q(lease_until__lt=now))
+    return leases.free(_open(), now=now)
 
 
 def _take(action_id: int, owner: str, *, now: datetime) -> bool:
-    return bool(_free(now).filter(pk=action_id).update(lease_owner=owner, lease_until=now + LEASE))
+    return leases.take(_open().filter(pk=action_id), owner, until=now + LEASE, now=now)
 
 
 def _group(action_id: int, owner: str, clock: Clock) -> int | None:
@@ -235,8 +236,7 @@ def _mark_fault(action_id: int, owner: str, *, now: datetime) -> None:
 
 def _ours(action_id: int, owner: str, *, now: datetime, lease: timedelta = LEASE) -> BulkAction:
     """The action, its row locked and its lease renewed. Raises `_NotOurs`."""
-    ours = BulkAction.objects.filter(pk=action_id, lease_owner=owner, finished_at=None)
-    if not ours.update(lease_until=now + lease):
+    if not leases.renew(_open().filter(pk=action_id), owner, until=now + lease):
         raise _NotOurs
     return BulkAction.objects.select_related("batch", "workspace", "actor").get(pk=action_id)
 
@@ -268,5 +268,5 @@ def _write(rows: Sequence[BulkActionItem], results: dict[int, Result], *, now: d
 def _finish(action: BulkAction, *, now: datetime) -> None:
     facts = bulk_actions.counts(action.pk)
     over = BulkAction.objects.filter(pk=action.pk)
-    over.update(finished_at=now, results=facts, lease_owner=None, lease_until=None)
+    over.update(finished_at=now, results=facts, **leases.NOBODY)
     bulk_actions.record(action, "finish_bulk_action", audit.ENGINE, reason=action.reason, now=now, facts=facts)

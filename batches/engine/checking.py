@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, QuerySet
 
 from batches import rights
 from batches.engine import (
@@ -25,6 +25,7 @@ from batches.engine import (
     drafts,
     intake,
     keys,
+    leases,
     looks,
     mishaps,
     stopping,
@@ -55,8 +56,6 @@ PUT_OFF_FIRST, PUT_OFF_MOST = timedelta(seconds=5), timedelta(seconds=60)
 #: this all the same, such as a megabyte of very short rows, is handed to a worker.
 SMALL_BYTES = 1_000_000
 IN_REQUEST = timedelta(seconds=10)
-#: A turn is asked for by a face's clock and taken by the database's; they may be so far apart.
-CLOCKS_APART = timedelta(seconds=2)
 
 GONE = "The file is no longer in the store. Upload it again."
 GAVE_UP = "It was tried several times, and the worker ended each time before it was done. Report it."
@@ -106,18 +105,17 @@ def carry_out(clock: Clock, *, owner: str, store: ArtifactStore, stopping: Calla
 
 def due(*, now: datetime) -> list[int]:
     """Drafts in the worker's turn that no worker has, the one that waits longest first."""
-    return list(_free(now).order_by("due_at", "pk").values_list("pk", flat=True)[:100])
+    return list(leases.free(_waiting(now), now=now).order_by("due_at", "pk").values_list("pk", flat=True)[:100])
 
 
 def is_busy(*, now: datetime) -> bool:
     """Whether some worker has a draft in hand, for perhaps a minute."""
-    return Draft.objects.filter(state__in=WORKING_STATES, lease_until__gt=now).exists()
+    return leases.is_any_held(Draft.objects.filter(state__in=WORKING_STATES), now=now)
 
 
 def release_life(life: str) -> int:
     """Give back the drafts that workers of a cluster had which is proven dead (`batches/lives.py`); how many."""
-    held = Draft.objects.filter(lease_until__isnull=False, lease_owner__contains=f":{life}:")
-    return held.update(lease_owner=None, lease_until=None)
+    return leases.release_life(Draft.objects.all(), life)
 
 
 def work_on(
@@ -181,10 +179,8 @@ class _Turn:
         if now > self.ends_at:
             raise _TooLong
         self.beats_at = now + BEAT
-        ours = Draft.objects.filter(
-            pk=self.draft.pk, lease_owner=self.owner, generation=self.draft.generation, state=self.draft.state
-        )
-        if not ours.update(rows_done=row_count, lease_until=now + LEASE):
+        mine = Draft.objects.filter(pk=self.draft.pk, generation=self.draft.generation, state=self.draft.state)
+        if not leases.renew(mine, self.owner, until=now + LEASE, rows_done=row_count):
             raise _NotOurs
 
     def end(self, state: DraftState, **told: Any) -> bool:
@@ -199,16 +195,15 @@ class _Turn:
         drafts.put_off(self.draft.pk, self.owner, until=self.clock.now() + wait, words=words)
 
 
-def _free(now: datetime) -> QuerySet[Draft]:
-    waiting = Draft.objects.filter(state__in=WORKING_STATES, due_at__lte=now + CLOCKS_APART)
-    return waiting.filter(Q(lease_until=None) | Q(lease_until__lt=now))
+def _waiting(now: datetime) -> QuerySet[Draft]:
+    return Draft.objects.filter(state__in=WORKING_STATES, due_at__lte=now + leases.CLOCKS_APART)
 
 
 def _taken(draft_id: int, clock: Clock, owner: str, stopping: Callable[[], bool]) -> _Turn | None:
     now = clock.now()
     # Counted when it is taken: a file that kills its worker each time must not do so for ever.
-    values = {"lease_owner": owner, "lease_until": now + LEASE, "tries": F("tries") + 1}
-    if not _free(now).filter(pk=draft_id).update(**values):
+    mine = _waiting(now).filter(pk=draft_id)
+    if not leases.take(mine, owner, until=now + LEASE, now=now, tries=F("tries") + 1):
         return None
     draft = Draft.objects.select_related("workspace", "account", "target", "created_by").get(pk=draft_id)
     return _Turn(draft, owner, clock, stopping, beats_at=now + BEAT, ends_at=now + LONGEST)

@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 
 from batches import queue
-from batches.engine import audit, draftfiles, keys, looks, writing
+from batches.engine import audit, draftfiles, keys, leases, looks, writing
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.manifests.choices import Choices
@@ -281,11 +281,9 @@ def end_turn(
 
 def put_off(draft_id: int, owner: str, *, until: datetime, words: str, is_counted: bool = True) -> None:
     """Give the turn back, to be taken again `until` then. Not counted: the worker only had to stop."""
-    ours = Draft.objects.filter(pk=draft_id, lease_owner=owner, state__in=WORKING_STATES)
-    values: dict[str, Any] = {"lease_owner": None, "lease_until": None, "due_at": until, "words": words}
-    if not is_counted:
-        values["tries"] = F("tries") - 1
-    ours.update(**values)
+    working = Draft.objects.filter(pk=draft_id, state__in=WORKING_STATES)
+    tries = {} if is_counted else {"tries": F("tries") - 1}
+    leases.give_back(working, owner, due_at=until, words=words, **tries)
 
 
 def note_done(draft_id: int, *, now: datetime) -> None:

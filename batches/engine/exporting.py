@@ -257,7 +257,7 @@ def _merged(turn: _Turn) -> None:
     merged = _Merged(turn, plan, len(sheets))
     for number, sheet in enumerate(sheets, start=1):
         merged.add(number, sheet)
-    exports.recount(turn.export, len(files) - merged.left_out)
+    exports.recount(turn.export, len(files) - merged.left_out, now=turn.clock.now())
 
     def write(path: Path) -> str:
         _write_text(path, results.csv_lines(merging.INDEX_COLUMNS, merged.lines))

@@ -18,7 +18,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Max, Q, QuerySet
 
 from batches import queue
-from batches.engine import audit, keys
+from batches.engine import audit, keys, leases
 from batches.engine.audit import By
 from batches.models import EXPORTS_AT_WORK, Artifact, Batch, BatchItem, Export, ExportKind, ExportPart, ExportState
 from batches.storage import ArtifactStore, StoreDenied, StoreError, export_key
@@ -33,8 +33,6 @@ TRIES_MOST = 5
 PUT_OFF_FIRST, PUT_OFF_MOST = timedelta(seconds=5), timedelta(minutes=1)
 #: An object whose writer was thought dead may still appear so long after its row.
 ABANDONED_AGE = timedelta(hours=1)
-#: A turn is asked for by a face's clock and taken by the database's; they may be so far apart.
-CLOCKS_APART = timedelta(seconds=2)
 SWEPT_AT_ONCE = 200
 #: Stored PDFs that one pass compares with the exports that are ready.
 COMPARED_AT_ONCE = 10_000
@@ -118,8 +116,8 @@ def again(export: Export, *, by: By, now: datetime) -> Export:
 def cancel(export: Export, *, by: By, now: datetime) -> None:
     """End it before it is ready. Raises `Refused` where it is over already."""
     with transaction.atomic():
-        ended = {"state": ExportState.CANCELLED, "due_at": None, "lease_owner": None, "lease_until": None}
-        if not Export.objects.filter(pk=export.pk, state__in=EXPORTS_AT_WORK).update(**ended):
+        at_work = Export.objects.filter(pk=export.pk, state__in=EXPORTS_AT_WORK)
+        if not at_work.update(state=ExportState.CANCELLED, due_at=None, **leases.NOBODY):
             raise Refused("It is not being built any more.")
         _record("cancel_export", export, by=by, now=now)
 
@@ -129,46 +127,54 @@ def cancel(export: Export, *, by: By, now: datetime) -> None:
 
 def due(*, now: datetime) -> list[int]:
     """Exports in the worker's turn that no worker has, the one that waits longest first."""
-    return list(_free(now).order_by("due_at", "pk").values_list("pk", flat=True)[:100])
+    return list(leases.free(_waiting(now), now=now).order_by("due_at", "pk").values_list("pk", flat=True)[:100])
 
 
-def _free(now: datetime) -> QuerySet[Export]:
-    waiting = Export.objects.filter(state__in=EXPORTS_AT_WORK, due_at__lte=now + CLOCKS_APART)
-    return waiting.filter(Q(lease_until=None) | Q(lease_until__lt=now))
+def is_busy(*, now: datetime) -> bool:
+    """Whether some worker has an export in hand, for perhaps many minutes."""
+    return leases.is_any_held(Export.objects.filter(state=ExportState.BUILDING), now=now)
+
+
+def _waiting(now: datetime) -> QuerySet[Export]:
+    return Export.objects.filter(state__in=EXPORTS_AT_WORK, due_at__lte=now + leases.CLOCKS_APART)
 
 
 def release_life(life: str) -> int:
     """Give back the exports that workers of a cluster had which is proven dead (`batches/lives.py`); how many."""
-    held = Export.objects.filter(lease_until__isnull=False, lease_owner__contains=f":{life}:")
-    return held.update(lease_owner=None, lease_until=None)
+    return leases.release_life(Export.objects.all(), life)
 
 
 def take(export_id: int, owner: str, *, now: datetime) -> Export | None:
     """The export, ours for the lease and under a token of its own; None where somebody else has it."""
-    values: dict[str, Any] = {
-        "state": ExportState.BUILDING,
-        "lease_owner": owner,
-        "lease_until": now + LEASE,
-        "token": F("token") + 1,
-        "tries": F("tries") + 1,
-    }
-    if not _free(now).filter(pk=export_id).update(**values):
+    begun = {"state": ExportState.BUILDING, "token": F("token") + 1, "tries": F("tries") + 1}
+    if not leases.take(_waiting(now).filter(pk=export_id), owner, until=now + LEASE, now=now, **begun):
         return None
     Export.objects.filter(pk=export_id, begun_at=None).update(begun_at=now)
     found = Export.objects.select_related("batch__workspace", "workspace", "requested_by")
     return found.get(pk=export_id)
 
 
-def _ours(export: Export) -> QuerySet[Export]:
-    return Export.objects.filter(
-        pk=export.pk, token=export.token, lease_owner=export.lease_owner, state=ExportState.BUILDING
-    )
+def _taken(export: Export) -> tuple[QuerySet[Export], str]:
+    """The row as it was taken, and by whom: what `leases` asks for."""
+    assert export.lease_owner is not None, "it was taken"
+    return Export.objects.filter(pk=export.pk, token=export.token, state=ExportState.BUILDING), export.lease_owner
+
+
+def _renew(export: Export, *, now: datetime, **columns: Any) -> None:
+    """Keep it, its columns set with that. Raises `NotOurs`."""
+    rows, owner = _taken(export)
+    if not leases.renew(rows, owner, until=now + LEASE, **columns):
+        raise NotOurs
+
+
+def _give_back(export: Export, **columns: Any) -> bool:
+    rows, owner = _taken(export)
+    return bool(leases.give_back(rows, owner, **columns))
 
 
 def beat(export: Export, *, done: int, now: datetime) -> None:
     """Renew the lease and tell how far it is. Raises `NotOurs`."""
-    if not _ours(export).update(lease_until=now + LEASE, documents_done=done):
-        raise NotOurs
+    _renew(export, now=now, documents_done=done)
 
 
 def newest_stored() -> int:
@@ -195,8 +201,7 @@ def begin(
         is_same = export.contents_sha256 == contents_sha256 and not is_anew
         facts = {"row_count": row_count, "document_count": document_count, "contents_sha256": contents_sha256}
         seen = {} if is_same else {"seen_artifact": seen_artifact}
-        if not _ours(export).update(lease_until=now + LEASE, **facts, **seen):
-            raise NotOurs
+        _renew(export, now=now, **facts, **seen)
         whole = ExportPart.objects.filter(export=export, written_at__isnull=False, dropped_at=None)
         if not is_same:
             whole.update(dropped_at=now)
@@ -207,8 +212,7 @@ def begin_part(export: Export, number: int, *, ending: str, document_count: int,
     """The row of a part, before its object is there; it gets its name with it."""
     key = export_key(export.workspace.slug, export.public_id, export.token, number, ending)
     with transaction.atomic():
-        if not _ours(export).update(lease_until=now + LEASE):
-            raise NotOurs
+        _renew(export, now=now)
         return ExportPart.objects.create(
             export=export,
             number=number,
@@ -219,41 +223,29 @@ def begin_part(export: Export, number: int, *, ending: str, document_count: int,
         )
 
 
-def recount(export: Export, document_count: int) -> None:
+def recount(export: Export, document_count: int, *, now: datetime) -> None:
     """Say that it holds fewer documents than it was begun with. Raises `NotOurs`."""
-    if not _ours(export).update(document_count=document_count):
-        raise NotOurs
+    _renew(export, now=now, document_count=document_count)
 
 
 def end_part(export: Export, part: ExportPart, *, name: str, sha256: str, byte_count: int, now: datetime) -> None:
     """Its object is in the store. Raises `NotOurs`: then the sweep removes it."""
     with transaction.atomic():
-        if not _ours(export).update(lease_until=now + LEASE):
-            raise NotOurs
+        _renew(export, now=now)
         written = {"name": name, "sha256": sha256, "byte_count": byte_count, "written_at": now}
         ExportPart.objects.filter(pk=part.pk).update(**written)
 
 
 def finish(export: Export, *, now: datetime) -> None:
     """All parts are there."""
-    values = {
-        "state": ExportState.READY,
-        "words": "",
-        "documents_done": F("document_count"),
-        "built_at": now,
-        "expires_at": now + KEPT,
-        "due_at": None,
-        "lease_owner": None,
-        "lease_until": None,
-    }
-    if not _ours(export).update(**values):
+    built = {"words": "", "documents_done": F("document_count"), "built_at": now, "expires_at": now + KEPT}
+    if not _give_back(export, state=ExportState.READY, due_at=None, **built):
         raise NotOurs
 
 
 def fail(export: Export, words: str) -> None:
     """It cannot be built as things stand; a person reads why, and may have it built again."""
-    values = {"state": ExportState.FAILED, "words": words, "due_at": None, "lease_owner": None, "lease_until": None}
-    _ours(export).update(**values)
+    _give_back(export, state=ExportState.FAILED, words=words, due_at=None)
 
 
 def put_off(export: Export, words: str, *, now: datetime, is_counted: bool = True) -> None:
@@ -262,10 +254,8 @@ def put_off(export: Export, words: str, *, now: datetime, is_counted: bool = Tru
         fail(export, words or GAVE_UP)
         return
     wait = min(PUT_OFF_MOST, PUT_OFF_FIRST * 2 ** max(0, export.tries - 1)) if is_counted else timedelta(0)
-    values: dict[str, Any] = {"words": words, "due_at": now + wait, "lease_owner": None, "lease_until": None}
-    if not is_counted:
-        values["tries"] = F("tries") - 1
-    _ours(export).update(**values)
+    tries: dict[str, Any] = {} if is_counted else {"tries": F("tries") - 1}
+    _give_back(export, words=words, due_at=now + wait, **tries)
 
 
 # --- the sweep ------------------------------------------------------------------------------------------------------

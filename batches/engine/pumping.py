@@ -76,8 +76,8 @@ def run_pump(*, stopping: Callable[[], bool], life: str = "") -> Tally | None:
 def _one_worker_makes_room(
     stopping: Callable[[], bool], now: Callable[[], datetime], *, started_at: datetime
 ) -> Callable[[], bool]:
-    """With a single worker, or with a draft in the hands of the one that is left, a pump ends early when another task
-    waits: a check lasts for minutes, and what is small need not wait for it."""
+    """With a single worker, or with a draft or an export in the hands of the one that is left, a pump ends early when
+    another task waits: those last for minutes, and what is small need not wait for them."""
     asked_at = started_at
 
     def stop_or_yield() -> bool:
@@ -88,8 +88,8 @@ def _one_worker_makes_room(
             return False
         asked_at = now()
         try:
-            has_room = settings.CLUSTER_WORKERS > 1 and not checking.is_busy(now=now())
-            return not has_room and queue.waiting(now=now()) > 0
+            is_busy = checking.is_busy(now=now()) or exports.is_busy(now=now())
+            return (settings.CLUSTER_WORKERS == 1 or is_busy) and queue.waiting(now=now()) > 0
         except mishaps.DATABASE_AWAY:
             return False  # the pump meets the outage by itself, and keeps what it has learned
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from urllib.parse import quote, unquote_to_bytes
 
-from django.db.models import Case, Count, Q, When
+from django.db.models import Case, Count, When
 
-from batches.engine import alerts, storerepair
+from batches.engine import alerts, leases, storerepair
 from batches.engine.clock import Clock
 from batches.engine.storerepair import Amiss
 from batches.models import AlertKind, FindingKind, JobState, StoreFinding, StoreSweep, SweepKind
@@ -71,8 +71,8 @@ class Slice:
 def leased(kind: SweepKind, owner: str, now: datetime, *, by_person: bool) -> Iterator[StoreSweep | None]:
     """The sweep's row, ours alone for the slice; None while another worker has it or no round is due."""
     StoreSweep.objects.bulk_create([StoreSweep(kind=kind)], ignore_conflicts=True)
-    free = StoreSweep.objects.filter(Q(lease_until=None) | Q(lease_until__lt=now), kind=kind)
-    if not free.update(lease_owner=owner, lease_until=now + LEASE):
+    rows = StoreSweep.objects.filter(kind=kind)
+    if not leases.take(rows, owner, until=now + LEASE, now=now):
         yield None
         return
     sweep = StoreSweep.objects.get(kind=kind)
@@ -88,7 +88,7 @@ def leased(kind: SweepKind, owner: str, now: datetime, *, by_person: bool) -> It
             sweep.facts = {"round": int(sweep.facts.get("round", 0)) + 1, "settled": settled}
         yield sweep
     finally:
-        StoreSweep.objects.filter(pk=sweep.pk, lease_owner=owner).update(lease_owner=None, lease_until=None)
+        leases.give_back(rows, owner)
 
 
 def begin_anew(kind: SweepKind) -> None:

@@ -14,7 +14,7 @@ from django_q.models import OrmQ
 
 from batches import lives, queue, tasks
 from batches.conf import ENGINE
-from batches.engine import checking, pumping, slots
+from batches.engine import checking, exports, pumping, slots
 from batches.engine.clock import SystemClock
 from batches.engine.pump import Pump, Tally
 from batches.models import Job, JobState, PumpSlot
@@ -194,12 +194,13 @@ def test_with_more_workers_a_pump_stays(hand: Hand, settings: Any, monkeypatch: 
     assert not rule()
 
 
-def test_a_pump_makes_room_while_the_worker_that_is_left_has_a_draft_in_hand(
-    hand: Hand, settings: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", [checking, exports])
+def test_a_pump_makes_room_while_the_worker_that_is_left_has_a_draft_or_an_export_in_hand(
+    hand: Hand, settings: Any, monkeypatch: pytest.MonkeyPatch, what: Any
 ) -> None:
     monkeypatch.setattr(queue, "waiting", lambda *, now: 1)
     is_busy = True
-    monkeypatch.setattr(checking, "is_busy", lambda *, now: is_busy)
+    monkeypatch.setattr(what, "is_busy", lambda *, now: is_busy)
     rule = _rule(hand, settings, workers=2)
     hand.at += timedelta(seconds=ENGINE.pump_yield_seconds)
     assert rule()
