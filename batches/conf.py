@@ -152,6 +152,16 @@ class EngineConf:
     download_bytes_most: int = 256 * 1024**2
     pdf_check_seconds: float = 20.0
 
+    #: An export waits for a store that does not answer. It is tried again after half of the time that it has waited so
+    #: far, within these two, so that a short outage costs seconds and a long one few tries.
+    export_wait_first_seconds: float = 5.0
+    export_wait_most_seconds: float = 300.0
+    #: Then it fails in words: longer than a night, so that what is ordered in the evening is there when the store is
+    #: repaired in the morning, and no longer, since what it would hold then is of another day.
+    export_wait_hours: float = 14.0
+    #: From its first turn on, with all its waits, however slow the store is.
+    export_built_within_hours: float = 24.0
+
     #: Inputs and request bodies up to this size lie in the row, larger ones in the store.
     inline_bytes_most: int = 64 * 1024
 

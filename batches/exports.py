@@ -240,11 +240,18 @@ class ExportRow:
     @property
     def progress(self) -> str:
         export = self.export
+        if self.waits_for_store:
+            return f"Waits for the store; next try {figures.until(export.due_at or self.now, now=self.now)}."
         if export.state == ExportState.QUEUED:
             return "Waits for a worker."
         if not export.document_count:
             return "Being prepared."
         return f"{export.documents_done:,} of {export.document_count:,} documents written."
+
+    @property
+    def waits_for_store(self) -> bool:
+        """The store did not answer, and no worker tries it at this moment."""
+        return self.is_at_work and self.export.waits_since is not None and self.export.lease_owner is None
 
     @property
     def expires(self) -> str:
@@ -257,7 +264,13 @@ class ExportRow:
     def revision(self) -> str:
         export = self.export
         return listings.digest(
-            export.state, export.documents_done, export.words, self.is_outdated, len(self.parts), self.expires
+            export.state,
+            export.documents_done,
+            export.words,
+            self.progress if self.waits_for_store else "",
+            self.is_outdated,
+            len(self.parts),
+            self.expires,
         )
 
 

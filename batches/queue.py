@@ -24,8 +24,9 @@ WORK_ON_EXPORTS = "batches.tasks.work_on_exports"
 #: A check of the largest upload takes three minutes, far longer than what django-q2 lets a task last else. The message
 #: is handed out once more meanwhile, and whoever hears it finds the draft leased.
 DRAFTS_TIMEOUT = 1800
-#: So may the files of a large export.
-EXPORTS_TIMEOUT = 1800
+#: One file of a large export takes hours where a bucket is slow. A turn ends before (`exporting.TURN_MOST`), and others
+#: take over long before that from a worker that tells nothing (`exports.LEASE`).
+EXPORTS_TIMEOUT = 4 * 3600
 
 #: Every schedule, by name: what it runs and each how many minutes.
 SCHEDULES = {

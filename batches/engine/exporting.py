@@ -1,8 +1,8 @@
 """Building exports on a worker: one turn under a lease, part by part, each in the store before the next is begun.
 
 Who dies leaves the parts that are whole, and the next turn goes on behind them, if the documents are still what they
-were; else it starts over. A part goes to a staging file of the store, never to memory. The rows that say all this are
-`exports.py`'s.
+were; else it starts over. A store that is away is waited for. A part goes to a staging file of the store, never to
+memory. The rows that say all this are `exports.py`'s.
 """
 
 from __future__ import annotations
@@ -11,34 +11,37 @@ import contextlib
 import hashlib
 import io
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from batches import archives, filenames, results, rights, workbooks
+from batches.conf import ENGINE
 from batches.engine import exports, merging, mishaps
 from batches.engine.clock import Clock
 from batches.engine.pdfchild import ChildFailed
 from batches.models import KINDS_WITH_CONTENT, Export, ExportKind
 from batches.results import Span
-from batches.storage import ArtifactStore, StoreError
+from batches.storage import ArtifactStore, ObjectMissing, StoreError
 
 log = logging.getLogger(__name__)
 
 #: A worker takes the next export while this has not passed; one that was begun is carried on.
 SLICE = timedelta(seconds=4)
 BEAT = timedelta(seconds=2)
-#: After so long a turn is given back behind the part under way, before django-q2 kills its worker
-#: (`queue.EXPORTS_TIMEOUT`).
+#: After so long a turn is given back behind the part under way, so that others have a turn.
 LONGEST = timedelta(minutes=20)
+#: A part that takes longer is given up, before django-q2 kills its worker (`queue.EXPORTS_TIMEOUT`).
+TURN_MOST = timedelta(hours=3, minutes=30)
+BUILT_WITHIN = timedelta(hours=ENGINE.export_built_within_hours)
 FAULT = "A fault of our own stopped it; the log has the details. Report it."
 NOTHING = "None of the chosen documents is saved, so there is nothing to build."
 TOO_LONG = (
-    f"It was not merged within {LONGEST.total_seconds() / 60:.0f} minutes, the longest that a worker works on one "
-    "export. Choose fewer documents, such as one group, or take the ZIP."
+    "The store is too slow for so many documents, so it was given up. Choose fewer, such as one group, and order again."
 )
+MISSING = "A stored file went missing while it was being built; it begins anew without it."
 MAY_NOT = "Whoever ordered it may not see these documents any more."
 ARCHIVED = "The workspace was archived before its turn."
 
@@ -52,7 +55,7 @@ class Tally:
 
 
 class _TooLong(Exception):
-    """What begins anew in each turn did not get done in one: it would not in the next either."""
+    """One part did not get done in a turn: it would not in the next either."""
 
 
 class _Stopping(Exception):
@@ -79,13 +82,15 @@ def work_on(export_id: int, clock: Clock, *, owner: str, store: ArtifactStore, s
     export = exports.take(export_id, owner, now=clock.now())
     if export is None:
         return False
-    turn = _Turn(export, clock, store, stopping, beats_at=clock.now() + BEAT, ends_at=clock.now() + LONGEST)
+    now = clock.now()
+    turn = _Turn(export, clock, store, stopping, now + BEAT, ends_at=now + LONGEST, stops_at=now + TURN_MOST)
     try:
         if export.tries > exports.TRIES_MOST:
             exports.fail(export, export.words or exports.GAVE_UP)
-        elif why := _why_not(export):
+        elif why := _why_not(export, now=clock.now()):
             exports.fail(export, why)
         else:
+            turn.had = exports.stored(export.batch_id, export.rows)
             _BUILD[ExportKind(export.kind)](turn)
             exports.finish(export, now=clock.now())
     except exports.NotOurs:
@@ -100,14 +105,17 @@ def work_on(export_id: int, clock: Clock, *, owner: str, store: ArtifactStore, s
     except archives.ArchiveChanged:
         exports.put_off(export, "Documents changed while it was being built; it begins anew.", now=clock.now())
     except archives.ArchiveBroken as broken:
-        exports.fail(export, f"{broken} Once the stored file is repaired, build it again.")
+        exports.fail(export, f"{broken} Once the stored file is repaired, order it again.")
     except merging.NothingMerged as nothing:
         exports.fail(export, str(nothing))
     except ChildFailed as failed:
         exports.fail(export, f"The merged file could not be written: that {failed}.")
+    except ObjectMissing as missing:
+        log.warning("an export begins anew: %s", missing)
+        exports.put_off(export, MISSING, now=clock.now())
     except StoreError as error:
         log.warning("an export waits for the store: %s", error)
-        exports.put_off(export, error.words, now=clock.now())
+        exports.wait_for_store(export, error.words, now=clock.now())
     except mishaps.DATABASE_AWAY:
         with contextlib.suppress(*mishaps.DATABASE_AWAY):
             exports.put_off(export, "The database did not answer.", now=clock.now())
@@ -118,14 +126,24 @@ def work_on(export_id: int, clock: Clock, *, owner: str, store: ArtifactStore, s
     return True
 
 
-def _why_not(export: Export) -> str:
+def _why_not(export: Export, *, now: datetime) -> str:
     """What was so when it was ordered may not be so any more."""
+    if export.begun_at is not None and now >= export.begun_at + BUILT_WITHIN:
+        return TOO_LONG
     if export.workspace.archived_at is not None:
         return ARCHIVED
     holds_content = export.kind in KINDS_WITH_CONTENT or export.options.get("with_words")
     if export.requested_by is None or not holds_content:
         return ""
     return "" if rights.may(export.requested_by, rights.VIEW_CONTENT, export.workspace) else MAY_NOT
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A part as it was written: its name, and of a merged file where each document begins."""
+
+    name: str
+    placed: Sequence[Any] = ()
 
 
 @dataclass
@@ -138,9 +156,12 @@ class _Turn:
     stopping: Callable[[], bool]
     beats_at: datetime
     ends_at: datetime
-    done: int = field(default=0)
-    #: Before any row is looked at.
-    seen_artifact: int = field(default_factory=exports.newest_stored)
+    stops_at: datetime
+    done: int = 0
+    #: Parts that this turn has written.
+    kept: int = 0
+    #: What its rows had before they were looked at.
+    had: exports.Stored = field(default_factory=lambda: exports.Stored("", 0))
 
     @property
     def begun_at(self) -> datetime:
@@ -157,6 +178,8 @@ class _Turn:
         if self.stopping():
             raise _Stopping
         now = self.clock.now()
+        if now >= self.stops_at:
+            raise _Stopping if self.kept else _TooLong
         if now >= self.beats_at:
             self.beats_at = now + BEAT
             exports.beat(self.export, done=self.done, now=now)
@@ -171,7 +194,7 @@ class _Turn:
             contents_sha256=contents_sha256,
             row_count=row_count,
             document_count=document_count,
-            seen_artifact=self.seen_artifact,
+            had=self.had,
             is_anew=is_anew,
             now=self.clock.now(),
         )
@@ -189,23 +212,31 @@ class _Turn:
             tell=self.beat,
         )
 
-    def keep(self, number: int, *, document_count: int, ending: str, write: Callable[[Path], str]) -> None:
-        """Have a part written to a staging file, which gives its name, and put it into the store."""
+    def keep(self, number: int, *, document_count: int, ending: str, write: Callable[[Path], _Written]) -> None:
+        """Have a part written to a staging file and put it into the store."""
         now = self.clock.now()
-        if now >= self.ends_at and number > 1:
-            raise _TooLong if self.export.kind == ExportKind.MERGED else _Stopping
+        if now >= self.ends_at and self.kept:
+            raise _Stopping
         part = exports.begin_part(self.export, number, ending=ending, document_count=document_count, now=now)
         with self.store.staging() as path:
-            name = write(path)
-            with path.open("rb") as written:
-                sha256 = hashlib.file_digest(written, "sha256").hexdigest()
+            written = write(path)
+            with path.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             byte_count = path.stat().st_size
             self.beat()
             if self.store.put_if_absent(part.storage_key, path) is None:
                 with _Beating(path, self.beat) as source:
                     self.store.put(part.storage_key, source)
-        now = self.clock.now()
-        exports.end_part(self.export, part, name=name, sha256=sha256, byte_count=byte_count, now=now)
+        exports.end_part(
+            self.export,
+            part,
+            name=written.name,
+            placed=written.placed,
+            sha256=sha256,
+            byte_count=byte_count,
+            now=self.clock.now(),
+        )
+        self.kept += 1
 
 
 class _Beating(io.FileIO):
@@ -235,12 +266,12 @@ def _zip(turn: _Turn) -> None:
 
 
 def _zip_part(turn: _Turn, plan: archives.Plan, part: archives.Part, before: int) -> None:
-    def write(path: Path) -> str:
+    def write(path: Path) -> _Written:
         archive = plan.archive(part.number, met=lambda count: turn.count(before + count))
         with path.open("wb") as out:
             for chunk in archive.chunks:
                 out.write(chunk)
-        return archive.name
+        return _Written(archive.name)
 
     turn.keep(part.number, document_count=len(part.files), ending="zip", write=write)
 
@@ -248,22 +279,28 @@ def _zip_part(turn: _Turn, plan: archives.Plan, part: archives.Part, before: int
 def _merged(turn: _Turn) -> None:
     """The merged files, and behind them a list of where each document begins.
 
-    The list needs what each file came to, so a turn that goes on does all of them again: they are few.
+    The list needs what each file came to. That is kept beside the file, so a turn that goes on reads it from there.
     """
     plan, options = turn.plan(), turn.export.options
     files = [file for part in plan.parts for file in part.files]
     sheets = merging.sheets(files, by_group=bool(options.get("by_group")))
-    turn.begin(plan.digest, row_count=plan.row_count, document_count=len(files), is_anew=True)
-    merged = _Merged(turn, plan, len(sheets))
+    runs = f"{plan.digest} {[len(sheet.files) for sheet in sheets]}"  # and which of them share a file
+    contents = hashlib.sha256(runs.encode()).hexdigest()
+    whole = turn.begin(contents, row_count=plan.row_count, document_count=len(files))
+    placed, merged = exports.placed_in(turn.export), _Merged(turn, plan, len(sheets))
     for number, sheet in enumerate(sheets, start=1):
-        merged.add(number, sheet)
+        if number in whole:
+            merged.note(number, sheet, merging.unpacked(sheet, placed[number]))
+        else:
+            merged.add(number, sheet)
     exports.recount(turn.export, len(files) - merged.left_out, now=turn.clock.now())
 
-    def write(path: Path) -> str:
+    def write(path: Path) -> _Written:
         _write_text(path, results.csv_lines(merging.INDEX_COLUMNS, merged.lines))
-        return merged.name("merged_index", ending="csv")
+        return _Written(merged.name("merged_index", ending="csv"))
 
-    turn.keep(len(sheets) + 1, document_count=0, ending="csv", write=write)
+    if len(sheets) + 1 not in whole:
+        turn.keep(len(sheets) + 1, document_count=0, ending="csv", write=write)
 
 
 @dataclass
@@ -278,7 +315,7 @@ class _Merged:
     done: int = 0
 
     def add(self, number: int, sheet: merging.Sheet) -> None:
-        def write(path: Path) -> str:
+        def write(path: Path) -> _Written:
             placed = merging.merge(
                 sheet,
                 path,
@@ -286,13 +323,17 @@ class _Merged:
                 odd_starts=bool(self.turn.export.options.get("odd_starts")),
                 tell=lambda count: self.turn.count(self.done + count),
             )
-            self.left_out += sum(1 for each in placed if not each.pages)
-            name = self.name(f"merged_{sheet.group}" if sheet.group else "merged", number=number, ending="pdf")
-            self.lines += (_index_line(sheet, name, each) for each in placed)
-            return name
+            return _Written(self.note(number, sheet, placed), merging.packed(placed))
 
         self.turn.keep(number, document_count=len(sheet.files), ending="pdf", write=write)
+
+    def note(self, number: int, sheet: merging.Sheet, placed: Sequence[merging.Placed]) -> str:
+        """Note what a merged file came to; its name."""
+        self.left_out += sum(1 for each in placed if not each.pages)
+        name = self.name(f"merged_{sheet.group}" if sheet.group else "merged", number=number, ending="pdf")
+        self.lines += (_index_line(sheet, name, each) for each in placed)
         self.done += len(sheet.files)
+        return name
 
     def name(self, what: str, *, number: int = 1, ending: str) -> str:
         of = (number, self.sheet_count if ending == "pdf" else 1)
@@ -318,7 +359,7 @@ def _results(turn: _Turn) -> None:
 
     with_words = bool(export.options.get("with_words", False))
 
-    def write(path: Path) -> str:
+    def write(path: Path) -> _Written:
         rows = _told(turn, results.rows(export.batch, with_ids=export.with_ids, with_words=with_words, span=turn.span))
         if export.kind == ExportKind.XLSX:
             workbooks.write(path, results.COLUMNS, rows, title=export.batch.name, at=turn.begun_at)
@@ -326,7 +367,7 @@ def _results(turn: _Turn) -> None:
             _write_text(path, results.csv_lines(results.COLUMNS, rows))
         else:
             _write_text(path, results.jsonl_lines(rows))
-        return name
+        return _Written(name)
 
     turn.keep(1, document_count=0, ending=export.kind, write=write)
 

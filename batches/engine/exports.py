@@ -18,6 +18,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Max, Q, QuerySet
 
 from batches import queue
+from batches.conf import ENGINE
 from batches.engine import audit, keys, leases
 from batches.engine.audit import By
 from batches.models import EXPORTS_AT_WORK, Artifact, Batch, BatchItem, Export, ExportKind, ExportPart, ExportState
@@ -28,14 +29,19 @@ log = logging.getLogger(__name__)
 #: Files are kept so long after they were built.
 KEPT = timedelta(days=7)
 LEASE = timedelta(minutes=5)
-#: Turns that may end in a mishap, a killed worker's too.
+#: Turns in a row that may end in a mishap, a killed worker's too, with no file written between them.
 TRIES_MOST = 5
 PUT_OFF_FIRST, PUT_OFF_MOST = timedelta(seconds=5), timedelta(minutes=1)
 #: An object whose writer was thought dead may still appear so long after its row.
 ABANDONED_AGE = timedelta(hours=1)
 SWEPT_AT_ONCE = 200
+ROWS_READ = 2000
 #: Stored PDFs that one pass compares with the exports that are ready.
 COMPARED_AT_ONCE = 10_000
+#: A stored PDF may become visible after others with higher keys. So long after it was stored it is there for certain;
+#: no more than `COMPARED_AT_ONCE` keys behind the newest one that an export was compared with.
+VISIBLE_AFTER = timedelta(minutes=10)
+WAITED = f"It waited {ENGINE.export_wait_hours:.0f} hours for the store. Order it again once the store answers."
 GAVE_UP = "It was tried several times, and the worker ended each time before it was done. Report it."
 
 
@@ -177,9 +183,26 @@ def beat(export: Export, *, done: int, now: datetime) -> None:
     _renew(export, now=now, documents_done=done)
 
 
-def newest_stored() -> int:
-    """The newest stored PDF; asked for before the rows are looked at, since what comes while they are is not held."""
-    return Artifact.objects.aggregate(newest=Max("pk"))["newest"] or 0
+@dataclass(frozen=True)
+class Stored:
+    """Which stored PDFs the rows of an export have at a moment, and the newest of all; see `Export`."""
+
+    sha256: str
+    newest: int
+
+
+def stored(batch_id: int, rows: Sequence[int] | None) -> Stored:
+    """Asked for before an export's rows are looked at, since what comes while they are may not be in it.
+
+    One pass over all rows of the batch, by two columns of each.
+    """
+    newest = Artifact.objects.aggregate(newest=Max("pk"))["newest"] or 0
+    chosen, digest = None if rows is None else set(rows), hashlib.sha256()
+    there = BatchItem.objects.filter(batch=batch_id, version__artifact__isnull=False).order_by("position")
+    for position, artifact in there.values_list("position", "version__artifact__pk").iterator(chunk_size=ROWS_READ):
+        if chosen is None or position in chosen:
+            digest.update(f"{position} {artifact}\n".encode())
+    return Stored(digest.hexdigest(), newest)
 
 
 def begin(
@@ -188,20 +211,19 @@ def begin(
     contents_sha256: str,
     row_count: int,
     document_count: int,
-    seen_artifact: int,
+    had: Stored,
     now: datetime,
     is_anew: bool = False,
 ) -> set[int]:
     """Say what it will hold; the numbers of the parts that are there already, of a turn before this one.
 
-    Where what it holds is another by now, or `is_anew`, they are dropped and it starts over. `seen_artifact`: what
-    `newest_stored` said before its rows were looked at.
+    Where what it holds is another by now, or `is_anew`, they are dropped and it starts over. `had`: what its rows had
+    before they were looked at.
     """
     with transaction.atomic():
         is_same = export.contents_sha256 == contents_sha256 and not is_anew
         facts = {"row_count": row_count, "document_count": document_count, "contents_sha256": contents_sha256}
-        seen = {} if is_same else {"seen_artifact": seen_artifact}
-        _renew(export, now=now, **facts, **seen)
+        _renew(export, now=now, stored_sha256=had.sha256, seen_artifact=had.newest, **facts)
         whole = ExportPart.objects.filter(export=export, written_at__isnull=False, dropped_at=None)
         if not is_same:
             whole.update(dropped_at=now)
@@ -228,11 +250,28 @@ def recount(export: Export, document_count: int, *, now: datetime) -> None:
     _renew(export, now=now, document_count=document_count)
 
 
-def end_part(export: Export, part: ExportPart, *, name: str, sha256: str, byte_count: int, now: datetime) -> None:
-    """Its object is in the store. Raises `NotOurs`: then the sweep removes it."""
+def placed_in(export: Export) -> dict[int, list[Any]]:
+    """What the merged files that are there hold (`ExportPart.placed`), by their numbers."""
+    whole = ExportPart.objects.filter(export=export, written_at__isnull=False, dropped_at=None)
+    return dict(whole.values_list("number", "placed"))
+
+
+def end_part(
+    export: Export,
+    part: ExportPart,
+    *,
+    name: str,
+    sha256: str,
+    byte_count: int,
+    now: datetime,
+    placed: Sequence[Any] = (),
+) -> None:
+    """Its object is in the store, so the store answers and this turn came to something. Raises `NotOurs`: then the
+    sweep removes it."""
     with transaction.atomic():
-        _renew(export, now=now)
-        written = {"name": name, "sha256": sha256, "byte_count": byte_count, "written_at": now}
+        _renew(export, now=now, tries=1, waits_since=None)
+        export.tries, export.waits_since = 1, None
+        written = {"name": name, "sha256": sha256, "byte_count": byte_count, "written_at": now, "placed": list(placed)}
         ExportPart.objects.filter(pk=part.pk).update(**written)
 
 
@@ -258,6 +297,17 @@ def put_off(export: Export, words: str, *, now: datetime, is_counted: bool = Tru
     _give_back(export, words=words, due_at=now + wait, **tries)
 
 
+def wait_for_store(export: Export, words: str, *, now: datetime) -> None:
+    """The store does not answer: it is tried again later and later, and that is no try of it; in the end it fails."""
+    since = export.waits_since or now
+    if now >= since + timedelta(hours=ENGINE.export_wait_hours):
+        fail(export, f"{words} {WAITED}")
+        return
+    first, most = ENGINE.export_wait_first_seconds, ENGINE.export_wait_most_seconds
+    wait = timedelta(seconds=min(most, max(first, (now - since).total_seconds() / 2)))
+    _give_back(export, words=words, waits_since=since, due_at=now + wait, tries=F("tries") - 1)
+
+
 # --- the sweep ------------------------------------------------------------------------------------------------------
 
 
@@ -269,38 +319,43 @@ def sweep(store: ArtifactStore, *, now: datetime) -> int:
 
 
 def mark_outdated(*, now: datetime) -> int:
-    """Mark the ready exports of rows that a newer PDF was stored for; how many.
+    """Mark the ready exports of rows that another PDF was stored for; how many.
 
-    Each pass looks only at what was stored since the one before it.
+    Each pass looks only at what was stored since the one before it, and again at what was stored lately: a PDF may be
+    committed after one with a higher key. Whether an export holds it, what its rows had then tells.
     """
     ready = Export.objects.filter(state=ExportState.READY, outdated_at=None)
     seen = list(ready.values_list("pk", "batch_id", "seen_artifact"))
     if not seen:
         return 0
-    lowest = min(artifact for _, _, artifact in seen)
+    lowest, lately = min(artifact for _, _, artifact in seen), now - VISIBLE_AFTER
     newer = list(Artifact.objects.filter(pk__gt=lowest).order_by("pk").values_list("pk", flat=True)[:COMPARED_AT_ONCE])
-    if not newer:
-        return 0
+    newest = newer[-1] if newer else lowest
     met = BatchItem.objects.filter(
-        version__artifact__pk__gt=lowest,
-        version__artifact__pk__lte=newer[-1],
+        Q(version__artifact__pk__gt=lowest) | Q(version__artifact__stored_at__gte=lately),
+        version__artifact__pk__gt=lowest - COMPARED_AT_ONCE,
+        version__artifact__pk__lte=newest,
         batch__in={batch for _, batch, _ in seen},
     )
-    news: dict[int, list[tuple[int, int]]] = {}
-    for batch_id, position, artifact in met.values_list("batch_id", "position", "version__artifact__pk"):
-        news.setdefault(batch_id, []).append((position, artifact))
+    news: dict[int, list[tuple[int, int, bool]]] = {}
+    columns = ("batch_id", "position", "version__artifact__pk", "version__artifact__stored_at")
+    for batch_id, position, artifact, stored_at in met.values_list(*columns):
+        news.setdefault(batch_id, []).append((position, artifact, stored_at >= lately))
     outdated = [pk for pk, batch_id, artifact in seen if _is_touched(pk, artifact, news.get(batch_id, []))]
     ready.filter(pk__in=outdated).update(outdated_at=now)
-    ready.filter(pk__in=[pk for pk, _, _ in seen], seen_artifact__lt=newer[-1]).update(seen_artifact=newer[-1])
+    ready.filter(pk__in=[pk for pk, _, _ in seen], seen_artifact__lt=newest).update(seen_artifact=newest)
     return len(outdated)
 
 
-def _is_touched(export_id: int, seen: int, news: Sequence[tuple[int, int]]) -> bool:
-    positions = {position for position, artifact in news if artifact > seen}
+def _is_touched(export_id: int, seen: int, news: Sequence[tuple[int, int, bool]]) -> bool:
+    """Whether its rows have other PDFs than they had; asked only where one of them may."""
+    positions = {position for position, artifact, is_late in news if artifact > seen or is_late}
     if not positions:
         return False
-    rows = Export.objects.values_list("rows", flat=True).get(pk=export_id)
-    return rows is None or not positions.isdisjoint(rows)
+    batch_id, rows, had = Export.objects.values_list("batch", "rows", "stored_sha256").get(pk=export_id)
+    if rows is not None and positions.isdisjoint(rows):
+        return False
+    return bool(stored(batch_id, rows).sha256 != had)
 
 
 def _remove_unneeded(store: ArtifactStore, *, now: datetime) -> int:

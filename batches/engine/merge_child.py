@@ -63,6 +63,7 @@ def main() -> None:
     limit()
     seconds = int(sys.argv[1])
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends it also inside the library; a handler would wait for it
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever asked was killed: it ends without a word
     gathering = Gathering()
     for line in sys.stdin.buffer:
         signal.alarm(seconds)

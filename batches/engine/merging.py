@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from batches.archives import File, verified
 from batches.engine.pdfchild import ChildFailed, PdfChild
@@ -42,6 +43,17 @@ class Placed:
     first_page: int
     pages: int
     note: str = ""
+
+
+def packed(placed: Sequence[Placed]) -> list[list[Any]]:
+    """As it is kept beside the file: row, first page, pages and note of each document."""
+    return [[each.file.position, each.first_page, each.pages, each.note] for each in placed]
+
+
+def unpacked(sheet: Sheet, kept: Sequence[Sequence[Any]]) -> list[Placed]:
+    """What was kept of the file that was made of this sheet."""
+    by_row = {file.position: file for file in sheet.files}
+    return [Placed(by_row[position], first_page, pages, note) for position, first_page, pages, note in kept]
 
 
 def sheets(files: Iterable[File], *, by_group: bool) -> list[Sheet]:

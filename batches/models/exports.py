@@ -41,8 +41,8 @@ class Export(models.Model):
     """One order: this kind, of these rows as they were chosen, for this person.
 
     `selection` says how the rows were chosen, `rows` which they were then; None: all. `contents_sha256` names the files
-    and rows that it holds (`archives.Plan.digest`). `seen_artifact` is the newest stored PDF that it was compared with:
-    a newer one of a row of it makes it outdated.
+    and rows that it holds (`archives.Plan.digest`). `stored_sha256` names the stored PDFs that its rows had when it was
+    begun: others make it outdated. `seen_artifact` is the newest of all stored PDFs that it was compared with.
     """
 
     public_id = models.CharField(max_length=40)
@@ -66,6 +66,7 @@ class Export(models.Model):
     document_count = models.PositiveIntegerField(default=0)
     row_count = models.PositiveIntegerField(default=0)
     contents_sha256 = models.CharField(max_length=64, blank=True, default="")
+    stored_sha256 = models.CharField(max_length=64, blank=True, default="")
     seen_artifact = models.BigIntegerField(default=0)
     outdated_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
@@ -73,6 +74,9 @@ class Export(models.Model):
     built_at = models.DateTimeField(null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     due_at = models.DateTimeField(null=True, blank=True, help_text="When a worker may take it; empty: not its turn.")
+    waits_since = models.DateTimeField(
+        null=True, blank=True, help_text="The store has kept it from going on since then; empty: it goes on."
+    )
     tries = models.PositiveSmallIntegerField(default=0)
     token = models.PositiveIntegerField(default=0, help_text="Rises each time that a worker takes it.")
     lease_owner = models.CharField(max_length=80, null=True, blank=True)
@@ -115,7 +119,8 @@ class ExportPart(models.Model):
     """One file of an export. Its row is there before its object, so that no object is ever without one.
 
     `token` is that of the worker that writes it. One that is not written under the export's own token is nobody's; one
-    with `dropped_at` was built of what has changed since. `gone_at`: its object was removed.
+    with `dropped_at` was built of what has changed since. `gone_at`: its object was removed. `placed` says of a merged
+    file where each document begins, so that a later turn can list it (`engine/merging.py`).
     """
 
     export = models.ForeignKey(Export, on_delete=models.PROTECT, related_name="parts")
@@ -124,6 +129,7 @@ class ExportPart(models.Model):
     name = models.CharField(max_length=255, blank=True, default="")
     storage_key = models.CharField(max_length=300)
     document_count = models.PositiveIntegerField(default=0)
+    placed = models.JSONField(default=list, blank=True)
     sha256 = models.CharField(max_length=64, blank=True, default="")
     byte_count = models.BigIntegerField(default=0)
     created_at = models.DateTimeField(default=timezone.now)

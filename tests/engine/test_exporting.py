@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -19,6 +20,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 
 from batches import archives, storage
+from batches.conf import ENGINE
 from batches.engine import exporting, exports, merging, storeorphans
 from batches.engine.audit import By
 from batches.models import Batch, BatchItem, Export, ExportKind, ExportPart, ExportState, Job, JobState, Membership
@@ -232,7 +234,7 @@ def test_a_worker_that_lost_its_lease_writes_nothing_over_what_its_successor_mad
     export = ordered(batch, okoye)
     slow = exports.take(export.pk, "a worker", now=NOW)
     assert slow is not None
-    exports.begin(slow, contents_sha256="a" * 64, row_count=1, document_count=1, seen_artifact=0, now=NOW)
+    exports.begin(slow, contents_sha256="a" * 64, row_count=1, document_count=1, had=exports.Stored("", 0), now=NOW)
     part = exports.begin_part(slow, 1, ending="zip", document_count=1, now=NOW)
     work(store, now=LATER)
     before = files(export, store)
@@ -280,13 +282,45 @@ def test_a_store_that_is_away_puts_it_off_and_then_says_why(
     def away(key: str) -> int:
         raise StoreUnavailable("The store does not answer.")
 
-    monkeypatch.setattr(store, "size", away)
-    for hours in range(exports.TRIES_MOST):
-        export.refresh_from_db()
-        assert export.state in ("queued", "building")
-        work(store, now=NOW + timedelta(hours=hours))
+    with monkeypatch.context() as outage:
+        outage.setattr(store, "size", away)
+        waits = []
+        for minutes in (0, 1, 60, 600):  # a night, however often it is asked meanwhile
+            now = NOW + timedelta(minutes=minutes)
+            work(store, now=now)
+            export.refresh_from_db()
+            assert (export.state, export.words, export.tries) == ("building", "The store does not answer.", 0)
+            assert export.due_at is not None
+            waits.append((export.due_at - now).total_seconds())
+        assert waits == [5, 30, 300, 300]
+        late = exports.order(batch, exports.Order(ExportKind.CSV), by=okoye, now=now)
+    work(store, now=now)
+    work(store, now=now + timedelta(minutes=5))
+    for each in (export, late):
+        each.refresh_from_db()
+        assert (each.state, each.waits_since) == ("ready", None)
+
+
+def test_a_store_that_stays_away_fails_the_export_in_words(
+    batch: Batch, okoye: By, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it answers some calls: what counts is that nothing gets written."""
+    saved(batch, "INV-1")
+    export = ordered(batch, okoye)
+
+    def away(key: str, path: Path) -> None:
+        raise StoreUnavailable("The store does not answer.")
+
+    monkeypatch.setattr(store, "put_if_absent", away)
+    work(store)
+    work(store, now=NOW + timedelta(hours=ENGINE.export_wait_hours, seconds=-1))
     export.refresh_from_db()
-    assert (export.state, export.words) == (ExportState.FAILED, "The store does not answer.")
+    assert export.state == ExportState.BUILDING
+    work(store, now=NOW + timedelta(hours=ENGINE.export_wait_hours, minutes=5))
+    export.refresh_from_db()
+    words = "The store does not answer. It waited 14 hours for the store. Order it again once the store answers."
+    assert (export.state, export.words) == (ExportState.FAILED, words)
+    assert export.lease_owner is None
 
 
 def test_a_slow_store_takes_no_export_from_the_worker_that_plans_it(
@@ -412,7 +446,7 @@ def test_what_cannot_be_merged_in_one_turn_says_so_and_is_not_begun_for_ever(
     export, clock, merge = ordered(batch, okoye, ExportKind.MERGED), Clock(NOW), merging.merge
 
     def slow(*given: Any, **named: Any) -> Any:
-        clock.advance(exporting.LONGEST.total_seconds())
+        clock.advance(exporting.TURN_MOST.total_seconds())
         return merge(*given, **named)
 
     monkeypatch.setattr(merging, "merge", slow)
@@ -421,6 +455,64 @@ def test_what_cannot_be_merged_in_one_turn_says_so_and_is_not_begun_for_ever(
     assert (export.state, export.words) == (ExportState.FAILED, exporting.TOO_LONG)
     exports.sweep(store, now=clock.now())
     assert exported_keys(store) == set()
+
+
+def test_a_merge_goes_on_behind_the_files_that_are_there_whoever_dies(
+    batch: Batch, okoye: By, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many turns it takes, and however many workers die, as long as each comes to a file."""
+    monkeypatch.setattr(merging, "DOCUMENTS_MOST", 1)
+    count = exports.TRIES_MOST + 3
+    for number in range(count):
+        saved(batch, f"INV-{number}", one_page_pdf(2000) if number != 1 else b"%PDF-1.7 no pages")
+    saved(batch, "INV-1b", one_page_pdf(2000))
+    monkeypatch.setattr(merging, "DOCUMENTS_MOST", 2)
+    export, clock, merged, merge = ordered(batch, okoye, ExportKind.MERGED), Clock(NOW), [], merging.merge
+
+    def dying(sheet: merging.Sheet, *given: Any, **named: Any) -> Any:
+        if len(merged) % 2:
+            merged.append(())
+            raise PumpKilled
+        merged.append([file.business_id for file in sheet.files])
+        return merge(sheet, *given, **named)
+
+    monkeypatch.setattr(merging, "merge", dying)
+    for _ in range(2 * count):
+        with contextlib.suppress(PumpKilled):
+            exporting.carry_out(clock, owner=f"host:1::{clock.now()}", store=store, stopping=lambda: False)
+        clock.advance(exports.LEASE.total_seconds() + 1)
+    export.refresh_from_db()
+    assert (export.state, export.document_count) == ("ready", count)
+    done = [run for run in merged if run]
+    assert len(done) == len({tuple(run) for run in done}) == 5, "each file was merged once"
+    found = files(export, store)
+    (index,) = (content for name, content in found.items() if name.endswith(".csv"))
+    lines = list(csv.DictReader(io.StringIO(index.decode("utf-8-sig"), newline="")))
+    assert [line["id"] for line in lines] == [each for run in done for each in run]
+    assert {line["file"] for line in lines} == {name for name in found if name.endswith(".pdf")}
+    assert [line["id"] for line in lines if line["note"]] == ["INV-1"]
+    assert len(found) == 6
+
+
+def test_a_pdf_that_is_committed_behind_a_newer_one_still_makes_it_outdated(
+    batch: Batch, okoye: By, store: ArtifactStore
+) -> None:
+    """PostgreSQL gives keys out before the commit: what was stored first may be seen last."""
+    saved(batch, "INV-1")
+    hidden = saved(batch, "INV-2")
+    saved(batch, "INV-3")
+    row = BatchItem.objects.get(version=hidden.version)
+    BatchItem.objects.filter(pk=row.pk).delete()  # as if its transaction were still open
+    export, other = ordered(batch, okoye), ordered(batch, okoye, rows=[0], selection={"rows": "0"})
+    work(store)
+    exports.sweep(store, now=NOW)
+    export.refresh_from_db()
+    assert (export.state, export.document_count, export.outdated_at) == ("ready", 2, None)
+    row.save(force_insert=True)
+    exports.sweep(store, now=NOW + timedelta(minutes=1))
+    export.refresh_from_db()
+    other.refresh_from_db()
+    assert (export.outdated_at, other.outdated_at) == (NOW + timedelta(minutes=1), None)
 
 
 def test_124_a_workbook_holds_every_text_as_it_is_and_runs_nothing(

@@ -74,6 +74,20 @@ def test_122_a_zip_is_ordered_watched_and_fetched_and_fetching_changes_nothing(b
     assert [entry.action for entry in AuditEntry.objects.order_by("pk")] == ["order_export", *["download_export"] * 2]
 
 
+def test_what_waits_for_the_store_says_so_and_when_it_is_tried_next(batch: Batch, operator: Client) -> None:
+    saved(batch, "INV-1")
+    operator.post(f"/batches/{batch.public_id}/download/", {"kind": "zip"})
+    now = timezone.now()
+    export = exports.take(Export.objects.get().pk, "a worker", now=now)
+    assert export is not None
+    page = operator.get(f"/exports/{export.public_id}/")
+    exports.wait_for_store(export, "The store does not answer.", now=now)
+    assert "Waits for the store; next try in less than a minute. The store does not answer." in (
+        operator.get(f"/exports/{export.public_id}/live/?summary={page.context['summary_revision']}").text
+    )
+    assert "Waits for the store; next try" in operator.get("/exports/").text
+
+
 def test_115_what_failed_says_why_and_is_built_again(batch: Batch, operator: Client) -> None:
     job = saved(batch, "INV-1")
     store = storage.open_store(settings.STORAGE_URL)
@@ -82,6 +96,7 @@ def test_115_what_failed_says_why_and_is_built_again(batch: Batch, operator: Cli
     export = built(Export.objects.get())
     page = operator.get(f"/exports/{export.public_id}/")
     assert "The PDF of INV-1 has changed since it was verified" in page.text
+    assert ">Order again</button>" in page.text
     assert operator.get(f"/exports/{export.public_id}/files/1/").status_code == 404
     store.put(job.version.artifact.storage_key, io.BytesIO(b"%PDF-1.7 INV-1"))
     answer = operator.post(f"/exports/{export.public_id}/again/")
