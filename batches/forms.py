@@ -132,12 +132,23 @@ def too_large_words() -> str:
     )
 
 
+def _bounds(least: Any, most: Any, unit: str = "", *, digits: int = 0) -> dict[str, str]:
+    """What is said of a number that is none, too small or too large: always between what it must lie."""
+    kind = f"a number with {digits} digits after the point at most" if digits else "a whole number"
+    words = (
+        f"Enter {kind}, from {least:,f} to {most:,f}{unit}." if digits else f"Enter {kind} from {least:,} to {most:,}."
+    )
+    told = ("required", "invalid", "min_value", "max_value", "max_digits", "max_decimal_places", "max_whole_digits")
+    return dict.fromkeys(told, words)
+
+
 class Seconds(forms.DecimalField):
     """A limit that its column keeps in milliseconds, typed and shown in seconds."""
 
     def __init__(self, column: str, label: str, help_text: str = "") -> None:
         least, most = (Decimal(limit) / 1000 for limit in LIMITS[column])
         super().__init__(min_value=least, max_value=most, decimal_places=3, label=label, help_text=help_text)
+        self.error_messages |= _bounds(least, most, " seconds", digits=3)
         self.widget.attrs |= {"step": "any"}
 
     def prepare_value(self, value: Any) -> Any:
@@ -151,6 +162,7 @@ class Whole(forms.IntegerField):
     def __init__(self, column: str, label: str, help_text: str = "") -> None:
         least, most = LIMITS[column]
         super().__init__(min_value=least, max_value=most, label=label, help_text=help_text)
+        self.error_messages |= _bounds(least, most)
 
 
 class Windows(forms.CharField):
@@ -204,6 +216,10 @@ class AccountLimitsForm(forms.Form):
         max_digits=12,
         decimal_places=6,
         label="Price of a document",
+        error_messages=dict.fromkeys(
+            ("invalid", "min_value", "max_digits", "max_decimal_places", "max_whole_digits"),
+            "Enter a price from 0 to 999,999.999999, or nothing where it is not known.",
+        ),
         help_text="Empty: not known.",
     )
     price_currency = forms.CharField(required=False, max_length=3, label="Currency", help_text="Such as USD.")

@@ -216,7 +216,8 @@ def somewhere(person: Person) -> frozenset[str]:
 
 def _somewhere(person: User) -> frozenset[str]:
     if person.is_superuser:
-        return frozenset(RIGHTS)
+        # All of them, workspaces or none: but a batch begins in one.
+        return frozenset(RIGHTS) if may_somewhere(person, START) else frozenset(RIGHTS) - {START}
     held: set[str] = set()
     for role, archived_at in Membership.objects.filter(user=person).values_list("role", "workspace__archived_at"):
         here = ROLE_RIGHTS[Role(role)] | _given(person)

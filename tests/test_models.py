@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 from django.apps import apps
 from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.core.serializers.base import DeserializationError
 from django.db import IntegrityError, connection, models, transaction
 
 from batches.models import (
@@ -26,6 +30,7 @@ from batches.models import (
     Membership,
     Notice,
     PacingLane,
+    ProviderAccount,
     PumpSlot,
     SavedView,
     SettledCounts,
@@ -437,3 +442,21 @@ def test_a_job_in_every_state_can_be_stored() -> None:
         job = make_accepted_job() if state == JobState.ACCEPTED else make_job(state=state)
         job.refresh_from_db()
         assert job.state == state
+
+
+def test_a_dump_holds_an_account_s_secrets_as_they_are_stored_and_is_loaded_again(
+    tmp_path: Path, settings: Any
+) -> None:
+    account = make_account(api_key="pdf_live_secret", webhook_secret="")
+    dump = tmp_path / "accounts.json"
+    call_command("dumpdata", "batches.provideraccount", output=str(dump))
+    written = dump.read_text()
+    assert "pdf_live_secret" not in written
+    assert '"api_key": "fernet:gAAAA' in written
+    ProviderAccount.objects.filter(pk=account.pk).update(api_key="another")
+    call_command("loaddata", str(dump), verbosity=0)
+    loaded = ProviderAccount.objects.get(pk=account.pk)
+    assert (loaded.api_key, loaded.webhook_secret) == ("pdf_live_secret", "")
+    settings.FIELD_KEYS = [Fernet.generate_key().decode()]
+    with pytest.raises(DeserializationError, match="FIELD_KEYS"):
+        call_command("loaddata", str(dump), verbosity=0)

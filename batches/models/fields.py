@@ -19,11 +19,25 @@ def _fernet(keys: tuple[str, ...]) -> MultiFernet:
     return MultiFernet([Fernet(key) for key in keys])
 
 
+#: Before a token in what `dumpdata` writes, so that `loaddata` knows it from a secret that somebody types.
+DUMPED = "fernet:"
+
+
 class EncryptedTextField(models.TextField):
     """Text, stored as a Fernet token under the first of `settings.FIELD_KEYS`, readable under any of them.
 
-    The empty string is stored as it is. Reading raises `UnreadableSecret` when no key fits.
+    The empty string is stored as it is. Reading raises `UnreadableSecret` when no key fits. A dump holds the token, as
+    the row does, so it is no more worth than the database, and is loaded under the same keys alone.
     """
+
+    def value_to_string(self, obj: models.Model) -> str:
+        value = self.value_from_object(obj)
+        return f"{DUMPED}{self.get_prep_value(value)}" if value else str(value)
+
+    def to_python(self, value: Any) -> Any:
+        if isinstance(value, str) and value.startswith(DUMPED):
+            return self._decrypted(value.removeprefix(DUMPED))
+        return super().to_python(value)
 
     def get_prep_value(self, value: Any) -> Any:
         if value in (None, ""):
@@ -33,6 +47,9 @@ class EncryptedTextField(models.TextField):
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         if value in (None, ""):
             return value
+        return self._decrypted(value)
+
+    def _decrypted(self, value: str) -> str:
         try:
             return _fernet(tuple(settings.FIELD_KEYS)).decrypt(value.encode()).decode()
         except InvalidToken as error:

@@ -23,6 +23,11 @@ class SignedInRequest(HttpRequest):
     user: User
 
 
+def may_add_workspace(user: User) -> bool:
+    """Whether this person may make a workspace, and give roles in it, in the admin."""
+    return user.is_staff and user.has_perm("batches.add_workspace")
+
+
 def is_signed_in(request: HttpRequest) -> bool:
     """For what is asked before `login_required` is."""
     return request.user.is_authenticated

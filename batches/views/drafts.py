@@ -19,7 +19,7 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from batches import selectors, storage, uploads
 from batches.engine import drafts, pumping
@@ -214,9 +214,15 @@ def made_of(draft: Draft) -> Batch | None:
 
 
 @login_required
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def draft_discard(request: SignedInRequest, public_id: str) -> HttpResponse:
+    """What would be lost, and the button that does it; a draft that is over has nothing to lose."""
     draft = own_draft_or_refuse(request, public_id)
+    if request.method != "POST":
+        if draft.state not in drafts.CHANGEABLE:
+            return redirect("batches:draft_detail", draft.public_id)
+        context = {"draft": draft, "title": draft.name or draft.filename, "nav": "batches"}
+        return render(request, "batches/draft_discard.html", context)
     store = storage.open_store(settings.STORAGE_URL)
     try:
         is_done = drafts.discard(draft.pk, by=by(request), store=store, now=timezone.now())

@@ -25,7 +25,7 @@ from batches.failedlist import Causes, Wanted
 from batches.models import ProviderAccount, Workspace
 from batches.overview import AccountRow, Drafts, Overview
 from batches.views import demonstration
-from batches.views.access import SignedInRequest
+from batches.views.access import SignedInRequest, may_add_workspace
 from batches.views.failed import cards
 
 NOTHING_NEW = 204  # htmx swaps nothing
@@ -124,6 +124,7 @@ def _context(request: SignedInRequest) -> dict[str, Any]:
         "standstill": read.standstill,
         "all_alerts_url": _all_alerts(request.user),
         "may_start": may_start,
+        "may_add_workspace": may_add_workspace(request.user),
         "is_new": is_new,
         "demo_account": _demo_account(read) if is_new and may_start else None,
         "form_key": get_random_string(32),

@@ -16,8 +16,11 @@ from batches.engine import drafts
 from batches.forms import NewBatchForm, too_large_words
 from batches.models import ConflictPolicy
 from batches.views import bodies
-from batches.views.access import SignedInRequest, is_signed_in
+from batches.views.access import SignedInRequest, is_signed_in, may_add_workspace
 from batches.views.drafts import look_and_check, received
+
+NO_ROLE = "You may look at batches but not start one. Ask an administrator for the role Operator."
+NO_WORKSPACE = "There is no workspace in which you may start a batch. Make one in the admin, under Workspaces, first."
 
 
 @csrf_exempt  # checked below, once the size is known: reading the token means reading the whole body
@@ -32,7 +35,7 @@ def batch_new(request: SignedInRequest) -> HttpResponse:
 @login_required
 def _batch_new(request: SignedInRequest) -> HttpResponse:
     if not selectors.writable_workspaces(request.user).exists():
-        raise PermissionDenied("You may look at batches but not start one. Ask an administrator for the role Operator.")
+        raise PermissionDenied(NO_WORKSPACE if may_add_workspace(request.user) else NO_ROLE)
     is_posted = request.method == "POST"
     form = NewBatchForm(request.user, request.POST if is_posted else None, request.FILES if is_posted else None)
     if not is_posted or not form.is_valid():

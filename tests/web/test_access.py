@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from batches.models import AuditEntry, Batch, Job, Role, Workspace
-from tests.factories import make_job, make_saved_job, make_submission
+from tests.factories import make_job, make_saved_job, make_submission, make_workspace
 from tests.web.conftest import make_member, signed_in
 from tests.web.stored import store_pdf
 
@@ -64,6 +64,16 @@ def test_a_viewer_may_not_start_a_batch(viewer: Client) -> None:
     assert "Ask an administrator for the role Operator" in answer.text
     assert viewer.post("/new/").status_code == 403
     assert "New batch" not in viewer.get("/").text.split("<dialog")[0]
+
+
+def test_a_superuser_without_a_workspace_is_led_to_make_one_first(admin_client: Client) -> None:
+    home = admin_client.get("/").text
+    assert 'href="/admin/batches/workspace/add/"' in home
+    assert 'href="/new/"' not in home
+    answer = admin_client.get("/new/")
+    assert (answer.status_code, "Make one in the admin, under Workspaces, first." in answer.text) == (403, True)
+    make_workspace()
+    assert 'href="/new/"' in admin_client.get("/").text
 
 
 def test_a_superuser_sees_every_workspace(saved: Job, admin_client: Client) -> None:

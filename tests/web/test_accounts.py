@@ -147,11 +147,13 @@ def test_a_changed_limit_holds_at_once_and_is_written_down_with_what_was_before(
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"submit_interval_ms": "-1"}, "greater than or equal to 0"),
         ({"submit_windows": "many"}, "&#x27;many&#x27; is no such limit. Write 20 in 60"),
         ({"submit_windows": "20000 in 60"}, "is too large: a window counts at most 10,000"),
         ({"poll_initial_ms": "20", "poll_max_ms": "10"}, "poll_initial_ms is larger than poll_max_ms"),
-        ({"deadline_seconds": "1"}, "greater than or equal to 5"),
+        ({"deadline_seconds": "1"}, "Enter a whole number from 5 to 315,360,000."),
+        ({"submit_interval_ms": "-1"}, "Enter a number with 3 digits after the point at most, from 0 to "),
+        ({"max_in_flight": ""}, "Enter a whole number from 1 to "),
+        ({"price_per_job": "-1"}, "Enter a price from 0 to "),
         ({"price_currency": "$"}, "three capital letters"),
         ({"price_currency": ""}, "A price needs its currency"),
         ({"shown": "0000"}, "Somebody else changed this account meanwhile"),

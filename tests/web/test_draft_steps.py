@@ -228,12 +228,18 @@ def test_the_list_tells_what_can_be_started_from_what_has_to_be_corrected(
 def test_discarding_is_told_and_the_list_is_empty_again(upload: Callable[..., Any], operator: Client) -> None:
     upload([{"id": "A", "html_content": "<p>1</p>"}], name="a.json")
     assert "a.json" in operator.get("/drafts/").text
-    page = operator.post(f"/drafts/{draft().public_id}/discard/", follow=True)
+    address = f"/drafts/{draft().public_id}/discard/"
+    assert f'href="{address}"' in operator.get(f"/drafts/{draft().public_id}/").text
+    asked = operator.get(address).text
+    assert "Lost are the file that was uploaded, a.json (" in asked
+    assert draft().state == DraftState.CHECKED, "who only looks loses nothing"
+    page = operator.post(address, follow=True)
     assert "The draft and its file were discarded." in page.text
     assert "No drafts" in page.text
     assert "a.json" in operator.get("/drafts/?view=over").text
     page = operator.get(f"/drafts/{draft().public_id}/")
     assert "It was discarded; the file is deleted." in page.text
+    assert operator.get(address).status_code == 302, "nothing is left to lose"
     assert AuditEntry.objects.filter(action="discard_upload").count() == 1
     late = operator.post(f"/drafts/{draft().public_id}/check/")
     assert (late.status_code, "It was discarded; the file is deleted." in late.text) == (422, True)

@@ -77,7 +77,9 @@ def test_ticked_rows_of_several_batches_are_one_action_with_each_batch_named(
     assert re.fullmatch(r"/actions/act_[^/]+/", page)
     shown = operator.get(page).text
     for batch in three:
-        assert f'<a href="/batches/{batch.public_id}/">{batch.name}</a>' in shown
+        # Several batches may have one name, so each has its id beside it.
+        named = f'<a href="/batches/{batch.public_id}/">{batch.name}</a> <span class="muted">{batch.public_id}</span>'
+        assert named in shown
     assert "3 ticked documents" in shown
     assert confirm(operator, page).status_code == 302
     carry_out()

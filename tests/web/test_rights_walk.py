@@ -117,7 +117,7 @@ TABLE: Mapping[str, Row] = {
     "draft_choose": Row(acts={"operator"}, arguments=OF_DRAFT, is_hidden_from=("viewer",)),
     "draft_check": Row(acts={"operator"}, arguments=OF_DRAFT, is_hidden_from=("viewer",)),
     "draft_start": Row(acts={"operator"}, arguments=OF_DRAFT, is_hidden_from=("viewer",)),
-    "draft_discard": Row(acts={"operator"}, arguments=OF_DRAFT, is_hidden_from=("viewer",)),
+    "draft_discard": Row(reads={"operator"}, acts={"operator"}, arguments=OF_DRAFT, is_hidden_from=("viewer",)),
     "batch_detail": Row(reads=MEMBERS, arguments=OF_BATCH),
     "batch_running": Row(reads=WRITERS, acts=WRITERS, arguments=OF_BATCH),
     "batch_release": Row(acts=WRITERS, arguments=OF_BATCH),
