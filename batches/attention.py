@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Q, QuerySet, Window
 
 from batches import selectors
 from batches.models import (
@@ -83,6 +83,13 @@ class Alerts:
     more_count: int
 
 
+#: Of an alert, with what names its document or its batch; and nothing of what a document holds.
+_ALERT_COLUMNS = (
+    *("kind", "subject", "words", "opened_at", "account", "job__version__document__business_id"),
+    *("job__version__document__public_id", "batch__name", "batch__public_id"),
+)
+
+
 def open_alerts(mine: Sequence[Workspace], *, most: int = ALERTS_SHOWN, with_held: bool = False) -> Alerts:
     """Open alerts about documents and batches of these workspaces, the accounts that they use, and what all share: the
     store and the mail server. Held accounts are told apart from them, unless `with_held`."""
@@ -93,12 +100,13 @@ def open_alerts(mine: Sequence[Workspace], *, most: int = ALERTS_SHOWN, with_hel
         about_mine |= Q(kind__in=OF_ALL, job=None, batch=None)
     alerts = Alert.objects.filter(about_mine, closed_at=None)
     alerts = alerts if with_held else alerts.exclude(kind=AlertKind.ACCOUNT_HELD)
-    newest = alerts.select_related("job__version__document", "batch").order_by("-opened_at", "-id")
+    named = alerts.select_related("job__version__document", "batch").only(*_ALERT_COLUMNS)
+    newest = named.annotate(open_count=Window(Count("pk"))).order_by("-opened_at", "-id")
     shown = list(newest[:most])
     for alert in shown:
         if alert.job:  # the link before the words names the document already
             alert.words = alert.words.removeprefix(f"{alert.job.version.document.business_id}: ")
-    return Alerts(shown, alerts.count() - len(shown) if len(shown) == most else 0)
+    return Alerts(shown, shown[0].open_count - len(shown) if shown else 0)
 
 
 def running_actions(workspaces: Sequence[Workspace]) -> list[BulkAction]:

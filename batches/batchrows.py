@@ -9,13 +9,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from decimal import Decimal
 
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 
-from batches import figures, finishing, listings, selectors, sentences, wording
+from batches import counting, figures, finishing, listings, selectors, sentences, wording
 from batches.engine import spending
-from batches.models import ACCOUNT_SECRETS, OUTCOME_STATES, AccountHealth, Batch, Job, JobState
+from batches.models import ACCOUNT_SECRETS, AccountHealth, Batch, Job, JobState
 from batches.wording import ENDED_STATES, Badge, BatchState
 
 #: Over which the pace of a batch is told.
@@ -123,20 +123,25 @@ def readable(found: QuerySet[Batch], *, now: datetime) -> QuerySet[Batch]:
     waiting = Job.objects.filter(
         account=OuterRef("account"), lead_batch=OuterRef("pk"), state=JobState.PENDING, due_at__lte=now
     )
-    joined = found.select_related("workspace", "account", "created_by", "sample").defer(
-        "report", "notify", "sample__report", *(f"account__{name}" for name in ACCOUNT_SECRETS)
+    kept, unread = selectors.WITH_KEPT, selectors.KEPT_UNREAD
+    joined = found.select_related("workspace", "account", "created_by", "sample", kept, f"sample__{kept}").defer(
+        *("report", "notify", "sample__report", "sample__notify", unread, f"sample__{unread}"),
+        *(f"account__{name}" for name in ACCOUNT_SECRETS),
     )
     return joined.annotate(due_since=Subquery(waiting.order_by("due_at").values("due_at")[:1]))
 
 
-def rows(found: Sequence[Batch], *, now: datetime, with_cost: bool = True) -> list[BatchRow]:
-    """These batches as they are now, in their order, as `readable` reads them."""
+def rows(found: Sequence[Batch], *, now: datetime, in_short: bool = False) -> list[BatchRow]:
+    """These batches as they are now, in their order, as `readable` reads them; `in_short` without who started them, and
+    what they cost."""
     samples = {batch.pk: batch.sample for batch in found if hasattr(batch, "sample")}
-    progress, starters = selectors.progress_of([*found, *samples.values()]), selectors.starters(found)
+    everything = [*found, *samples.values()]
+    progress = selectors.progress_of(everything)
+    starters = {} if in_short else selectors.starters(found)
     moving = [batch for batch in found if progress[batch.pk].state not in ENDED_STATES]
     paces = _paces(moving, progress, now=now)
-    families = {batch.pk: (batch.pk, *_keys(samples.get(batch.pk))) for batch in found} if with_cost else {}
-    spent = spending.spent_by_batch(families) if families else {}
+    families = {} if in_short else {batch.pk: (batch.pk, *_keys(samples.get(batch.pk))) for batch in found}
+    spent = spending.spent_by_batch(families, _delivered(everything)) if families else {}
     return [
         BatchRow(
             batch,
@@ -149,6 +154,14 @@ def rows(found: Sequence[Batch], *, now: datetime, with_cost: bool = True) -> li
         )
         for batch in found
     ]
+
+
+def _delivered(batches: Sequence[Batch]) -> dict[int, spending.Spent]:
+    """What delivered documents cost of the batches at rest."""
+    return {
+        key: spending.Spent(row.delivered or 0, row.billed or Decimal(0), row.billed_count or 0)
+        for key, row in selectors.kept(batches).items()
+    }
 
 
 def _keys(sample: Batch | None) -> tuple[int, ...]:
@@ -165,29 +178,13 @@ def _paces(moving: Sequence[Batch], progress: Mapping[int, selectors.Progress], 
     """In one query over what came to rest in these minutes."""
     if not moving:
         return {}
-    minutes = [now - timedelta(minutes=number) for number in range(finishing.WINDOWS_MOST + 1)]
-    in_minute = {
-        f"n{number}": Count(
-            "pk", filter=Q(state_changed_at__gt=minutes[number + 1], state_changed_at__lte=minutes[number])
-        )
-        for number in range(finishing.WINDOWS_MOST)
-    }
-    rested = Job.objects.filter(
-        state__in=OUTCOME_STATES, state_changed_at__gt=minutes[-1], version__items__batch__in=moving
-    )
-    counted = (
-        rested.order_by()
-        .values("version__items__batch")
-        .annotate(**in_minute, saved=Count("pk", filter=Q(state=JobState.SAVED)))
-    )
-    lately = {row["version__items__batch"]: {**row} for row in counted}
+    lately = counting.lately([batch.pk for batch in moving], now=now, minutes=finishing.WINDOWS_MOST)
     shares = _shares(moving, progress)
     paces = {}
     for batch in moving:
-        row: Mapping[str, Any] = lately.get(batch.pk, {})
-        finished = [row.get(name, 0) for name in in_minute]
-        left = _left(batch, progress[batch.pk], finished, shares[batch.account_id], now=now)
-        paces[batch.pk] = Pace(_rate(row.get("saved", 0), batch, now), getattr(batch, "due_since", None), left)
+        rested = lately[batch.pk]
+        left = _left(batch, progress[batch.pk], rested.by_minute, shares[batch.account_id], now=now)
+        paces[batch.pk] = Pace(_rate(rested.saved, batch, now), getattr(batch, "due_since", None), left)
     return paces
 
 

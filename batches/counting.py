@@ -1,4 +1,4 @@
-"""How the items of batches that move are counted: one statement, whatever their number and size.
+"""How the items of batches that move are counted: one statement a question, whatever their number and size.
 
 Most items of a large batch are saved, so those are not looked at: they are the total, which an index alone tells, less
 all others, which an index alone tells too. What is rarer still is asked of the few rows that it holds for. It is SQL by
@@ -7,19 +7,20 @@ hand, since a query of Django joins a version's row between item and job for eac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from django.db import connection
-from django.utils.dateparse import parse_datetime
 
 from batches.models import (
     FAILED_STATES,
+    OUTCOME_STATES,
     UNSAVED_STATES,
     AccountHealth,
     Batch,
     BatchItem,
+    CauseCount,
     Job,
     JobState,
     ProviderAccount,
@@ -54,10 +55,13 @@ def tallies(batch_ids: Collection[int]) -> list[Tally]:
 
 def _rows(found: list[tuple[str, int, str, int, datetime | str | None, int, int]]) -> Iterator[Tally]:
     for kind, batch_id, state, count, due_at, is_unled, is_stopped in found:
-        at = parse_datetime(due_at) if isinstance(due_at, str) else due_at  # SQLite has no type for it
-        if at is not None and at.tzinfo is None:
-            at = at.replace(tzinfo=UTC)
-        yield Tally(kind, batch_id, state, count, at, bool(is_unled), bool(is_stopped))
+        yield Tally(kind, batch_id, state, count, _at(due_at) if due_at else None, bool(is_unled), bool(is_stopped))
+
+
+def _at(value: datetime | str) -> datetime:
+    """SQLite has no type for it."""
+    at = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def _list(states: Collection[str]) -> str:
@@ -109,4 +113,75 @@ _SQL = (
     f"CASE WHEN account_id IN (SELECT id FROM {_ACCOUNTS} WHERE health = '{AccountHealth.HELD}') "
     f"OR lead_batch_id IN (SELECT id FROM {_BATCHES} WHERE paused_at IS NOT NULL) THEN 1 ELSE 0 END "
     f"FROM ({' UNION ALL '.join(_BRANCHES)}) counted"
+)
+
+
+# --- why they failed -------------------------------------------------------------------------------------------------
+
+
+def causes(batch_ids: Collection[int], *, most: int) -> list[tuple[int, CauseCount]]:
+    """By batch why what needs a person failed, as `engine/settled.py` keeps it; at most `most`, the largest first.
+
+    Each batch is asked by itself, of the failed jobs between its first version and its last: of few batches only.
+    """
+    if not batch_ids:
+        return []
+    arms = " UNION ALL ".join([_CAUSES] * len(batch_ids))
+    numbers = [batch_id for batch_id in batch_ids for _ in range(_CAUSES.count("%s"))]
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM ({arms}) counted ORDER BY count DESC, cause LIMIT %s", [*numbers, most])  # noqa: S608 - as above
+        found = cursor.fetchall()
+    return [
+        (batch_id, CauseCount(account_id, cause, failure_class, code, count, _at(first), _at(last)))
+        for batch_id, account_id, cause, failure_class, code, count, first, last in found
+    ]
+
+
+_VERSIONS = f"FROM {_ITEMS} WHERE batch_id = %s"
+_CAUSES = (
+    "SELECT i.batch_id, j.account_id, j.failure_cause AS cause, j.failure_class, j.failure_code, COUNT(*) AS count, "  # noqa: S608 - as above
+    "MIN(j.state_changed_at) AS first_at, MAX(j.state_changed_at) AS last_at "
+    f"FROM {_JOBS} j JOIN {_ITEMS} i ON i.version_id = j.version_id "
+    "WHERE i.batch_id = %s AND i.cancelled_at IS NULL AND i.dismissed_at IS NULL "
+    f"AND j.state IN ({_list(FAILED_STATES)}) "
+    f"AND j.version_id >= (SELECT MIN(version_id) {_VERSIONS}) "
+    f"AND j.version_id <= (SELECT MAX(version_id) {_VERSIONS}) "
+    "GROUP BY i.batch_id, j.account_id, j.failure_cause, j.failure_class, j.failure_code"
+)
+
+# --- what came to rest lately ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Lately:
+    """Documents of one batch that came to rest: by minute, the last one first; and how many of them were saved."""
+
+    by_minute: list[int]
+    saved: int = 0
+
+
+def lately(batch_ids: Collection[int], *, now: datetime, minutes: int) -> dict[int, Lately]:
+    """In so many minutes before `now`, by batch."""
+    ago = [connection.ops.adapt_datetimefield_value(now - timedelta(minutes=number)) for number in range(minutes + 1)]
+    statement = _LATELY.format(
+        minute=" ".join(f"WHEN j.state_changed_at > %s THEN {number}" for number in range(minutes)),
+        these=", ".join(["%s"] * len(batch_ids)),
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [*ago[1:], *batch_ids, ago[-1], ago[0]])
+        rows: Sequence[tuple[int, int, int, int]] = cursor.fetchall()
+    found = {batch_id: Lately([0] * minutes) for batch_id in batch_ids}
+    for batch_id, minute, count, saved in rows:
+        found[batch_id].by_minute[minute] = count
+        found[batch_id].saved += saved
+    return found
+
+
+# By hand for the join of items and jobs, as above.
+_LATELY = (
+    "SELECT i.batch_id, CASE {minute} END AS minute, COUNT(*), "  # noqa: S608 - as above
+    f"SUM(CASE WHEN j.state = '{JobState.SAVED}' THEN 1 ELSE 0 END) "
+    f"FROM {_JOBS} j JOIN {_ITEMS} i ON i.version_id = j.version_id WHERE i.batch_id IN ({{these}}) "
+    f"AND j.state IN ({_list(OUTCOME_STATES)}) AND j.state_changed_at > %s AND j.state_changed_at <= %s "
+    "GROUP BY i.batch_id, minute"
 )

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from django.db.models import Count, F, Max, Min, QuerySet
 
-from batches import cursors, failures, listings, results, selectors, wording
+from batches import counting, cursors, failures, listings, results, wording
 from batches.actions import TICKED_MOST
 from batches.cursors import Page
 from batches.models import FAILED_STATES, Batch, BatchItem, BulkAction, CauseCount, ProviderAccount, Verb, Workspace
@@ -37,8 +37,10 @@ _JOB = "version__job__"
 #: What makes two failures alike. Class and code follow from the cause, but for the letters of the code.
 _ALIKE = (f"{_JOB}failure_cause", f"{_JOB}failure_class", f"{_JOB}failure_code")
 _SPAN = {"first": Min(f"{_JOB}state_changed_at"), "last": Max(f"{_JOB}state_changed_at")}
-#: Of so many batches, each is asked by itself.
-ARMS_MOST = 30
+#: Of so many batches, each is asked by itself, unless their documents failed in more ways than these.
+ARMS_MOST, COUNTED_MOST = 30, 1000
+#: A workspace, and why documents of one batch there failed.
+OfBatch = tuple[int, list[CauseCount]]
 _FILTERS = ("workspace", "account", "batch", "cause", "helps", "age")
 
 
@@ -197,14 +199,19 @@ class Causes:
 
 def causes(workspaces: QuerySet[Workspace], wanted: Wanted, *, now: datetime) -> Causes:
     """Why what `matching` gives failed, in two queries: of batches at rest as it was kept (`engine/settled.py`), of the
-    others asked of their items. Whatever is narrowed to an age or to ticked items is asked of the items alone."""
+    others as it is counted now. Whatever is narrowed to an age or to ticked items is asked of the items alone."""
     found = matching(workspaces, wanted, now=now)
     if wanted.items or wanted.age:
         asked = _asked(found)
         return _together(asked, is_cut=len(asked) > CAUSES_MOST)
     kept, others = _kept(workspaces, wanted)
-    asked = _asked_each(found, others) if len(others) <= ARMS_MOST else _asked(found.filter(batch__in=others))
-    return _together([*kept, *asked], is_cut=len(asked) > CAUSES_MOST)
+    counted = counting.causes(others, most=COUNTED_MOST + 1) if len(others) <= ARMS_MOST else None
+    if counted is None or len(counted) > COUNTED_MOST:
+        asked = _asked(found.filter(batch__in=others))
+        return _together([*_of_batches(kept, wanted), *asked], is_cut=len(asked) > CAUSES_MOST)
+    for batch, alike in counted:
+        kept.setdefault(batch, (others[batch], []))[1].append(alike)
+    return _together(_of_batches(kept, wanted), is_cut=False)
 
 
 def _asked(found: QuerySet[BatchItem]) -> list[Cause]:
@@ -216,46 +223,35 @@ def _asked(found: QuerySet[BatchItem]) -> list[Cause]:
     )
 
 
-def _asked_each(found: QuerySet[BatchItem], batches: Sequence[int]) -> list[Cause]:
-    """As `_asked`, of a few batches: for each an arm of the query, which looks at failed jobs between its versions."""
-    if not batches:
-        return []
-    arms = [
-        found.filter(selectors.among_its_versions(batch, _JOB), batch=batch)
-        .order_by()
-        .values_list("batch", "batch__workspace", *_ALIKE)
-        .annotate(count=Count("pk"), **_SPAN)
-        for batch in batches
-    ]
-    each = arms[0].union(*arms[1:], all=True) if len(arms) > 1 else arms[0]
-    of_batch: dict[int, list[Cause]] = defaultdict(list)
-    for batch, workspace, key, failure_class, code, count, first, last in each.order_by("-count")[: CAUSES_MOST + 1]:
-        of_batch[batch].append(Cause(workspace, key, failure_class, code, count, 1, first, last))
-    return [cause for alike in of_batch.values() for cause in _merged(alike, adds_batches=False)]
-
-
-def _kept(workspaces: QuerySet[Workspace], wanted: Wanted) -> tuple[list[Cause], list[int]]:
-    """What was kept, batch by batch, and the batches of which nothing is."""
+def _kept(workspaces: QuerySet[Workspace], wanted: Wanted) -> tuple[dict[int, OfBatch], dict[int, int]]:
+    """What was kept, by batch, and the batches of which nothing is, with their workspaces."""
     batches = Batch.objects.filter(workspace__in=workspaces, sample_of=None).order_by()
     given = {"workspace__slug": wanted.workspace, "public_id": wanted.batch}
     batches = batches.filter(**{name: text for name, text in given.items() if text})
     needing = batches.exclude(settled_counts__attention=0)
-    accounts = ProviderAccount.objects.filter(slug=wanted.account).values_list("pk", flat=True)
-    account = accounts.first() if wanted.account else None
-    kept: list[Cause] = []
-    others: list[int] = []
+    kept: dict[int, OfBatch] = {}
+    others: dict[int, int] = {}
     for pk, workspace_id, rows in needing.values_list("pk", "workspace_id", "settled_counts__causes"):
         if rows is None:
-            others.append(pk)
-            continue
-        alike = [CauseCount.of_json(row) for row in rows]
+            others[pk] = workspace_id
+        else:
+            kept[pk] = (workspace_id, [CauseCount.of_json(row) for row in rows])
+    return kept, others
+
+
+def _of_batches(batches: Mapping[int, OfBatch], wanted: Wanted) -> list[Cause]:
+    """Those that are wanted, batch by batch."""
+    accounts = ProviderAccount.objects.filter(slug=wanted.account).values_list("pk", flat=True)
+    account = accounts.first() if wanted.account else None
+    found: list[Cause] = []
+    for workspace_id, alike in batches.values():
         of_batch = [
             Cause(workspace_id, each.cause, each.failure_class, each.code, each.count, 1, each.first_at, each.last_at)
             for each in alike
             if not wanted.account or each.account_id == account
         ]
-        kept += _merged([cause for cause in of_batch if _is_wanted(cause, wanted)], adds_batches=False)
-    return kept, others
+        found += _merged([cause for cause in of_batch if _is_wanted(cause, wanted)], adds_batches=False)
+    return found
 
 
 def _is_wanted(cause: Cause, wanted: Wanted) -> bool:
@@ -275,21 +271,20 @@ def _together(found: Sequence[Cause], *, is_cut: bool) -> Causes:
 
 def _merged(found: Iterable[Cause], *, adds_batches: bool) -> list[Cause]:
     """One for each cause of a workspace. Where they were counted over the same batches, the larger number is told."""
-    merged: dict[tuple[int, str], Cause] = {}
+    alike: dict[tuple[int, str], list[Cause]] = defaultdict(list)
     for each in found:
-        met = merged.get((each.workspace_id, each.key))
-        merged[each.workspace_id, each.key] = each if met is None else _both(met, each, adds_batches=adds_batches)
-    return list(merged.values())
+        alike[each.workspace_id, each.key].append(each)
+    return [_one(each, adds_batches=adds_batches) if len(each) > 1 else each[0] for each in alike.values()]
 
 
-def _both(one: Cause, other: Cause, *, adds_batches: bool) -> Cause:
-    batches = (one.batch_count, other.batch_count)
+def _one(alike: Sequence[Cause], *, adds_batches: bool) -> Cause:
+    batches = [each.batch_count for each in alike]
     return replace(
-        one,
-        count=one.count + other.count,
+        alike[0],
+        count=sum(each.count for each in alike),
         batch_count=sum(batches) if adds_batches else max(batches),
-        first_at=min(one.first_at, other.first_at),
-        last_at=max(one.last_at, other.last_at),
+        first_at=min(each.first_at for each in alike),
+        last_at=max(each.last_at for each in alike),
     )
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 
-from django.db.models import Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, F, IntegerField, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 
 from batches import batchlist, batchrows, selectors, uploads, wording
@@ -70,23 +71,23 @@ def batches(workspaces: Sequence[Workspace], *, now: datetime) -> Overview:
     """What is not over, and what ended last: those whose end was not noticed yet, then by when it was."""
     if not workspaces:
         return Overview()
-    unfinished = batchlist.is_unfinished() | Q(waits_for_release=True)
-    newest = _of(workspaces, now=now).order_by("-created_at", "-pk")
-    open_ones = list(newest.filter(unfinished)[: RUNNING_SHOWN + 1])
-    more = newest.filter(unfinished).count() - RUNNING_SHOWN if len(open_ones) > RUNNING_SHOWN else 0
-    lately = (
-        _of(workspaces, now=now)
-        .exclude(unfinished)
-        .order_by(F("settled_counts__seen_at").desc(nulls_first=True), "-pk")
-    )
-    over = list(lately[:FINISHED_SHOWN])
-    rows = batchrows.rows([*open_ones[:RUNNING_SHOWN], *over], now=now, with_cost=False)
-    count = min(len(open_ones), RUNNING_SHOWN)
-    return Overview(Running(rows[:count], more), rows[count:])
+    mine = Batch.objects.filter(workspace__in=workspaces, sample_of=None)
+    unfinished = mine.filter(batchlist.is_unfinished() | Q(waits_for_release=True)).order_by("-created_at", "-pk")
+    open_ones = list(unfinished.values_list("pk", flat=True))
+    shown = open_ones[:RUNNING_SHOWN]
+    lately = mine.exclude(pk__in=open_ones).order_by(F("settled_counts__seen_at").desc(nulls_first=True), "-pk")
+    ended = lately.values("pk")[:FINISHED_SHOWN]
+    places = {key: place for place, key in enumerate(shown)}
+    found = batchrows.readable(mine.filter(Q(pk__in=shown) | Q(pk__in=ended)), now=now)
+    ordered = sorted(found, key=lambda batch: (places.get(batch.pk, len(shown)), *_ended_last(batch)))
+    rows = batchrows.rows(ordered, now=now, in_short=True)
+    return Overview(Running(rows[: len(shown)], len(open_ones) - len(shown)), rows[len(shown) :])
 
 
-def _of(workspaces: Sequence[Workspace], *, now: datetime) -> QuerySet[Batch]:
-    return batchrows.readable(Batch.objects.filter(workspace__in=workspaces, sample_of=None), now=now)
+def _ended_last(batch: Batch) -> tuple[float, int]:
+    """What ended is ordered by this, as the query that chose it has it."""
+    seen_at = getattr(getattr(batch, "settled_counts", None), "seen_at", None)
+    return (-seen_at.timestamp() if seen_at else -inf, -batch.pk)
 
 
 # --- accounts -------------------------------------------------------------------------------------------------------

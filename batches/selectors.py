@@ -176,21 +176,33 @@ def progress_of(batches: Iterable[Batch]) -> dict[int, Progress]:
     Of a batch at rest the counters are kept (`engine/settled.py`); of the others each item is counted.
     """
     by_key = {batch.pk: batch for batch in batches}
-    settled = _settled(by_key)
+    settled = {key: _settled(by_key[key], row) for key, row in kept(by_key.values()).items()}
     moving = {key: batch for key, batch in by_key.items() if key not in settled}
     return settled | (_counted(moving) if moving else {})
 
 
-def _settled(by_key: Mapping[int, Batch]) -> dict[int, Progress]:
-    rows = SettledCounts.objects.filter(batch__in=list(by_key), settled_at__isnull=False)
-    answer = {}
-    for key, saved, failed, cancelled, attention in rows.values_list(
-        "batch", "saved", "failed", "cancelled", "attention"
-    ):
-        counts = Counts(saved=saved or 0, failed=failed or 0, cancelled=cancelled or 0)
-        is_paused = by_key[key].paused_at is not None
-        answer[key] = Progress(batch_state(counts, is_paused=is_paused), counts, attention_count=attention or 0)
-    return answer
+#: What a query of batches reads along for `kept`, and what it leaves out of it.
+WITH_KEPT, KEPT_UNREAD = "settled_counts", "settled_counts__causes"
+_KEPT = Batch._meta.get_field("settled_counts")
+
+
+def kept(batches: Iterable[Batch]) -> dict[int, SettledCounts]:
+    """What is kept of those of these batches that are at rest, by primary key; without their causes.
+
+    In one query, or in none where they were read `WITH_KEPT`.
+    """
+    # Typed by hand: a field gives what is cached of a relation as any model.
+    read: dict[int, Any] = {batch.pk: _KEPT.get_cached_value(batch) for batch in batches if _KEPT.is_cached(batch)}
+    unread = [batch.pk for batch in batches if batch.pk not in read]
+    if unread:
+        read |= SettledCounts.objects.defer("causes").in_bulk(unread)
+    return {key: row for key, row in read.items() if row is not None and row.settled_at is not None}
+
+
+def _settled(batch: Batch, row: SettledCounts) -> Progress:
+    counts = Counts(saved=row.saved or 0, failed=row.failed or 0, cancelled=row.cancelled or 0)
+    state = batch_state(counts, is_paused=batch.paused_at is not None)
+    return Progress(state, counts, attention_count=row.attention or 0)
 
 
 def _counted(by_key: Mapping[int, Batch]) -> dict[int, Progress]:

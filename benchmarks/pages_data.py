@@ -258,6 +258,7 @@ def _sent(batch: Batch, ids: _Ids, rows: _Rows) -> None:
         stored_at=ids.at.replace("created_at", "stored_at"),
     )
     artifact.delete()
+    Submission.objects.filter(pk=submission.pk).update(batch=None)  # that all others were made like; it stays pending
     duration = Duration.objects.create(
         account_id=ids.account, job=job, submission=submission, outcome="saved", at=batch.created_at, total_seconds=3.0
     )

@@ -134,8 +134,8 @@ def second_view() -> None:
 
 
 def half_settled(missing: str) -> None:
-    counted = {"saved": 1, "failed": 0, "cancelled": 0, "attention": 0, "settled_at": NOW} | {missing: None}
-    SettledCounts.objects.create(batch=make_batch(), token="a" * 32, **counted)
+    counted = {"saved": 1, "failed": 0, "cancelled": 0, "attention": 0, "delivered": 1, "billed": 0, "billed_count": 0}
+    SettledCounts.objects.create(batch=make_batch(), token="a" * 32, **counted | {"settled_at": NOW, missing: None})
 
 
 def second_refusal() -> None:
@@ -355,6 +355,9 @@ BREACHES: dict[str, Callable[[], Any]] = {
     "settled_counts_with_failed": lambda: half_settled("failed"),
     "settled_counts_with_cancelled": lambda: half_settled("cancelled"),
     "settled_counts_with_attention": lambda: half_settled("attention"),
+    "settled_counts_with_delivered": lambda: half_settled("delivered"),
+    "settled_counts_with_billed": lambda: half_settled("billed"),
+    "settled_counts_with_billed_count": lambda: half_settled("billed_count"),
     "sweep_run_once_per_name": lambda: twice(lambda: SweepRun.objects.create(name="sweep", ran_at=NOW)),
     "webhook_refusal_once_per_hour": second_refusal,
 }

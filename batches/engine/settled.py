@@ -1,9 +1,11 @@
-"""The counters of batches that have ended, and why documents of them failed: kept, and voided in the transaction that
-changes what they count.
+"""The counters of batches that have ended, why documents of them failed, and what they cost: kept, and voided in the
+transaction that changes what they count.
 
-A batch has ended when each of its items is cancelled or has a job at rest. Then its counters change only where a job
-leaves a state of rest (`transitions.move_many`) or a person changes items; whoever does either calls `void_*` beside
-it, inside the same transaction, which gives the batch another token. `settle` reads the token first, counts after, and
+A batch has ended when each of its items is cancelled or has a job at rest, and so has each job that was sent in its
+turns, should it go on for another batch. Then its counters change only where a job leaves a state of rest
+(`transitions.move_many`) or a person changes items; whoever does either calls `void_*` beside it, inside the same
+transaction, which gives the batch another token. Of the cost only delivered submissions are kept: one becomes that, or
+is that no more, in the very transaction that moves its job. `settle` reads the token first, counts after, and
 writes under that token: it either counted what was changed, or finds the token gone, or is voided itself. A job that
 pumps move on is counted by no kept row, so the busy road pays nothing (docs/decisions/0029-settled-counts.md).
 """
@@ -13,12 +15,23 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
-from django.db.models import Count, Exists, Max, Min, OuterRef, Q
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet, Sum
 
 from batches.engine import bulk
-from batches.models import ACTIVE_STATES, FAILED_STATES, Batch, BatchItem, CauseCount, JobState, SettledCounts
+from batches.models import (
+    ACTIVE_STATES,
+    DELIVERED,
+    FAILED_STATES,
+    Batch,
+    BatchItem,
+    CauseCount,
+    JobState,
+    SettledCounts,
+    Submission,
+)
 
 #: Longer than any transaction of ours: one that did not see the items yet is over when they are counted.
 SETTLES_AFTER = timedelta(minutes=5)
@@ -29,10 +42,12 @@ CAUSES_MOST = 200
 
 
 def void_jobs(job_ids: Iterable[int]) -> None:
-    """These jobs leave a state of rest, in the caller's transaction: every batch that names them is counted again."""
+    """These jobs leave a state of rest, in the caller's transaction: every batch that names them, or in whose turns
+    they were sent, is counted again."""
     for chunk in bulk.chunks(sorted(set(job_ids)), bulk.VALUES_PER_LIST):
-        items = BatchItem.objects.filter(version__job__in=chunk)
-        void(items.order_by().values_list("batch_id", flat=True).distinct())
+        naming = BatchItem.objects.filter(version__job__in=chunk).order_by().values_list("batch_id", flat=True)
+        sending = Submission.objects.filter(job__in=chunk, batch__isnull=False).order_by()
+        void(naming.union(sending.values_list("batch_id", flat=True)))
 
 
 def void_items(item_ids: Iterable[int]) -> None:
@@ -53,8 +68,9 @@ def void(batch_ids: Iterable[int]) -> None:
 def settle(*, now: datetime, most: int = SETTLED_MOST) -> int:
     """Keep the counters of batches that were at rest a while ago and are so now, at most `most`; how many were kept."""
     moving = BatchItem.objects.filter(batch=OuterRef("pk"), cancelled_at=None, version__job__state__in=ACTIVE_STATES)
+    sent = _sent_and_moving(OuterRef("pk"))
     uncounted = Batch.objects.filter(settled_counts__settled_at=None, writing_at=None)
-    found = uncounted.filter(~Exists(moving)).order_by("pk").values_list("pk", flat=True)
+    found = uncounted.filter(~Exists(moving), ~Exists(sent)).order_by("pk").values_list("pk", flat=True)
     return sum(_settled(batch_id, now=now) for batch_id in list(found[:most]))
 
 
@@ -71,9 +87,23 @@ def _settled(batch_id: int, *, now: datetime) -> bool:
     if row.seen_at > now - SETTLES_AFTER:
         return False
     counts = _counted(batch_id)  # after the token was read, as are the causes
-    if counts.pop("moving"):
+    if counts.pop("moving") or _sent_and_moving(batch_id).exists():
         return False
-    return bool(mine.update(settled_at=now, causes=_causes(batch_id) if counts["attention"] else [], **counts))
+    causes = _causes(batch_id) if counts["attention"] else []
+    return bool(mine.update(settled_at=now, causes=causes, **counts, **_delivered(batch_id)))
+
+
+def _sent_and_moving(batch: int | OuterRef) -> QuerySet[Submission]:
+    """What was sent in its turns, of jobs that another batch has going on."""
+    return Submission.objects.filter(batch=batch, job__state__in=ACTIVE_STATES)
+
+
+def _delivered(batch_id: int) -> dict[str, Any]:
+    """As `spending.spent_by_batch` counts, of the submissions whose PDF was stored."""
+    found = Submission.objects.filter(DELIVERED, batch=batch_id).aggregate(
+        delivered=Count("*"), billed=Sum("billed_amount"), billed_count=Count("billed_amount")
+    )
+    return found | {"billed": found["billed"] or Decimal(0)}
 
 
 def _counted(batch_id: int) -> dict[str, int]:

@@ -14,11 +14,19 @@ from decimal import Decimal
 from functools import reduce
 
 from django.core.exceptions import ValidationError
-from django.db.models import Count, Max, Q, Sum
+from django.db.models import Count, Max, Q, QuerySet, Sum
 
 from batches import figures
 from batches.engine.errors import IntakeRefused
-from batches.models import MAYBE_THERE, NOTHING_THERE, Batch, ProviderAccount, Submission, SubmissionOutcome
+from batches.models import (
+    DELIVERED,
+    MAYBE_THERE,
+    NOTHING_THERE,
+    Batch,
+    ProviderAccount,
+    Submission,
+    SubmissionOutcome,
+)
 
 #: Submissions that cost nothing by all that is known: refused, read as failed and not billed, or never there so far.
 UNBILLED = (
@@ -144,22 +152,32 @@ def spent(batch_id: int, *, unanswered_since: datetime | None = None) -> Spent:
     return _sum(_family(batch_id), which=which)[0]
 
 
-def spent_by_batch(families: Mapping[int, Collection[int]]) -> dict[int, Spent]:
-    """As `spent`, of many batches at once; each with its own key and that of its sample, if it has one."""
+def spent_by_batch(
+    families: Mapping[int, Collection[int]], delivered: Mapping[int, Spent] | None = None
+) -> dict[int, Spent]:
+    """As `spent`, of many batches at once, in one query; each with its own key and that of its sample, if it has one.
+
+    `delivered`, by key, is what is known already of delivered submissions (`engine/settled.py`): those are not counted.
+    """
+    found = dict(delivered or {})
     keys = {key for family in families.values() for key in family}
-    rows = (
-        Submission.objects.filter(~UNBILLED, batch__in=keys)
-        .order_by()
-        .values_list("batch")
-        .annotate(count=Count("pk"), known=Sum("billed_amount"), known_count=Count("billed_amount"))
-    )
-    found = {key: Spent(count, known or Decimal(0), known_count) for key, count, known, known_count in rows}
-    together: dict[int, Spent] = {}
-    for batch_id, family in families.items():
-        of_it = [found[key] for key in family if key in found]
-        if of_it:
-            together[batch_id] = reduce(Spent.plus, of_it)
-    return together
+    arms = [_by_batch(Submission.objects.filter(~DELIVERED, ~UNBILLED, batch__in=keys))]
+    if uncounted := keys - found.keys():
+        arms.append(_by_batch(Submission.objects.filter(DELIVERED, batch__in=uncounted)))
+    for key, count, known, known_count in arms[0].union(*arms[1:], all=True):
+        found[key] = found.get(key, Spent()).plus(Spent(count, known or Decimal(0), known_count))
+    together = {batch_id: reduce(Spent.plus, _each(found, family)) for batch_id, family in families.items()}
+    return {batch_id: spent for batch_id, spent in together.items() if spent.count}
+
+
+def _each(found: Mapping[int, Spent], family: Collection[int]) -> list[Spent]:
+    return [found.get(key, Spent()) for key in family]
+
+
+def _by_batch(submissions: QuerySet[Submission]) -> QuerySet[Submission, tuple[int, int, Decimal | None, int]]:
+    counted = submissions.order_by().values_list("batch")
+    # Of rows, not of keys: the key is in no index that tells the rest.
+    return counted.annotate(count=Count("*"), known=Sum("billed_amount"), known_count=Count("billed_amount"))
 
 
 def why_not_start(account: ProviderAccount, cap: Decimal | None, renders: int) -> str:

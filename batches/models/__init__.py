@@ -45,6 +45,7 @@ from batches.models.exports import (
 from batches.models.fields import EncryptedTextField, UnreadableSecret
 from batches.models.jobs import (
     ACTIVE_STATES,
+    DELIVERED,
     FAILED_STATES,
     IN_FLIGHT_STATES,
     MAYBE_THERE,
@@ -73,6 +74,7 @@ from batches.models.workspaces import Membership, Role, Workspace
 __all__ = [
     "ACCOUNT_SECRETS",
     "ACTIVE_STATES",
+    "DELIVERED",
     "EXPORTS_AT_WORK",
     "FAILED_STATES",
     "IN_FLIGHT_STATES",

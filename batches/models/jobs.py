@@ -191,6 +191,8 @@ class SubmissionOutcome(models.TextChoices):
 NOTHING_THERE = models.Q(in_doubt=False, provider_job_id=None)
 #: Of submissions: it may be at the provider, and no job was named. Each answer so far was lost, or proves nothing.
 MAYBE_THERE = models.Q(in_doubt=True, provider_job_id=None)
+#: Of submissions: its PDF is the stored one. Said as the conditions of both indexes say it.
+DELIVERED = models.Q(outcome=SubmissionOutcome.DELIVERED)
 #: Of submissions: read as failed and not billed, twice, a longest poll wait apart.
 PROVEN_UNBILLED = models.Q(outcome=SubmissionOutcome.RENDER_FAILED, failed_again_at__isnull=False)
 
@@ -290,6 +292,13 @@ class Submission(models.Model):
                 condition=models.Q(billed_amount__isnull=False),
                 name="submission_billed_lately",
             ),
+            # What a batch may have cost is told by an index alone for what was delivered, and of the few other rows.
+            models.Index(
+                fields=["batch", "billed_amount"],
+                condition=models.Q(outcome="delivered"),
+                name="submission_delivered_of_batch",
+            ),
+            models.Index(fields=["batch"], condition=~models.Q(outcome="delivered"), name="submission_other_of_batch"),
         ]
 
     def __str__(self) -> str:

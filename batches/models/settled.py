@@ -12,7 +12,7 @@ from batches.models.batches import Batch
 from batches.models.checks import set_together
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CauseCount:
     """Items of one batch that failed alike at one account, and that nobody dismissed."""
 
@@ -36,7 +36,7 @@ class CauseCount:
 
 
 class SettledCounts(models.Model):
-    """The counters of one batch that has ended, so that no page counts 100,000 rows again.
+    """The counters and the cost of one batch that has ended, so that no page counts 100,000 rows again.
 
     Only a copy: `engine/settled.py` alone writes it, and everything that changes what it counts voids it in the same
     transaction. Empty counters, or no row at all, mean that the rows are counted.
@@ -57,6 +57,15 @@ class SettledCounts(models.Model):
         blank=True,
         help_text="Why those failed, as `CauseCount`; empty too where there are too many causes to be kept.",
     )
+    delivered = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Submissions of its turns whose PDF was stored."
+    )
+    billed = models.DecimalField(
+        max_digits=18, decimal_places=6, null=True, blank=True, help_text="What the provider says those cost together."
+    )
+    billed_count = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Of how many of them the provider says it."
+    )
 
     class Meta:
         verbose_name_plural = "settled counts"
@@ -65,6 +74,9 @@ class SettledCounts(models.Model):
             set_together("settled_at", "failed", name="settled_counts_with_failed"),
             set_together("settled_at", "cancelled", name="settled_counts_with_cancelled"),
             set_together("settled_at", "attention", name="settled_counts_with_attention"),
+            set_together("settled_at", "delivered", name="settled_counts_with_delivered"),
+            set_together("settled_at", "billed", name="settled_counts_with_billed"),
+            set_together("settled_at", "billed_count", name="settled_counts_with_billed_count"),
         ]
 
     def __str__(self) -> str:

@@ -1,7 +1,8 @@
 """Kept counters beside what they count, in one statement, so in one snapshot; and one process of a race over them.
 
 `python -m tests.engine.settling DATABASE ROLE ROUNDS`: a `writer` sends its half of the batch round failed, waiting
-and failed again, dismisses and reopens; a `reader` settles the batch as often as it can, and says what it saw wrong.
+and failed again, then fetched, saved and lost again, dismisses and reopens; a `reader` settles the batch as often as
+it can, and says what it saw wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from tests.engine import racing
 #: Batches whose kept counters are not what a count gives. Any row is one too many.
 WRONG = """
 SELECT * FROM (
-    SELECT s.batch_id, s.saved, s.failed, s.cancelled, s.attention,
+    SELECT s.batch_id, s.saved, s.failed, s.cancelled, s.attention, s.delivered, s.billed, s.billed_count,
+        (SELECT COUNT(*) FROM batches_submission t WHERE t.batch_id = s.batch_id AND t.outcome = 'delivered')
+            AS is_delivered,
+        (SELECT COUNT(t.billed_amount) FROM batches_submission t WHERE t.batch_id = s.batch_id
+            AND t.outcome = 'delivered') AS is_billed_count,
+        (SELECT COALESCE(SUM(t.billed_amount), 0) FROM batches_submission t WHERE t.batch_id = s.batch_id
+            AND t.outcome = 'delivered') AS is_billed,
         SUM(CASE WHEN i.cancelled_at IS NULL AND j.state = 'saved' THEN 1 ELSE 0 END) AS is_saved,
         SUM(CASE WHEN i.cancelled_at IS NULL AND j.state IN ('failed', 'unknown', 'deadline_exceeded', 'expired')
             THEN 1 ELSE 0 END) AS is_failed,
@@ -25,10 +32,11 @@ SELECT * FROM (
     FROM batches_settledcounts s
     JOIN batches_batchitem i ON i.batch_id = s.batch_id JOIN batches_job j ON j.version_id = i.version_id
     WHERE s.settled_at IS NOT NULL
-    GROUP BY s.batch_id, s.saved, s.failed, s.cancelled, s.attention
+    GROUP BY s.batch_id, s.saved, s.failed, s.cancelled, s.attention, s.delivered, s.billed, s.billed_count
 ) each_one
 WHERE saved <> is_saved OR failed <> is_failed OR cancelled <> is_cancelled OR attention <> needs_a_person
     OR saved + failed + cancelled <> total
+    OR delivered <> is_delivered OR billed_count <> is_billed_count OR ABS(billed - is_billed) > 0.0000001
 """
 
 
@@ -41,7 +49,7 @@ def _write(half: int, rounds: int) -> None:
     from batches.engine.orders import Order
     from batches.engine.transitions import Move
     from batches.engine.withdrawals import dismiss, reopen
-    from batches.models import BatchItem, FailureClass, Job, JobState
+    from batches.models import BatchItem, FailureClass, Job, JobState, Submission, SubmissionOutcome
 
     order = Order(By(None, "ada", "127.0.0.1"), reason="Seen.")
     failed = {"failure_class": FailureClass.INTERNAL}
@@ -52,6 +60,15 @@ def _write(half: int, rounds: int) -> None:
         with transaction.atomic():
             transitions.move_many([Move(job.pk, 0, again, back, "retry") for job in jobs], now=now)
         transitions.move_many([Move(job.pk, 0, back, again, "parked", fields=failed) for job in jobs], now=now)
+        sent, fetched, saved = Submission.objects.filter(job__in=jobs), JobState.RENDERED, JobState.SAVED
+        transitions.move_many([Move(job.pk, 0, again, fetched, "finished_late") for job in jobs], now=now)
+        with transaction.atomic():
+            transitions.move_many([Move(job.pk, 0, fetched, saved, "stored") for job in jobs], now=now)
+            sent.update(outcome=SubmissionOutcome.DELIVERED, billed_amount="0.0013", closed_at=now)
+        with transaction.atomic():
+            transitions.move_many([Move(job.pk, 0, saved, fetched, "object_lost") for job in jobs], now=now)
+            sent.update(outcome=SubmissionOutcome.OPEN, closed_at=None)
+        transitions.move_many([Move(job.pk, 0, fetched, again, "expired", fields=failed) for job in jobs], now=now)
         items = list(BatchItem.objects.filter(version__job__in=jobs).values_list("pk", flat=True))
         (dismiss if number % 2 else reopen)(items, order=order, now=now)
 

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from batches import failedlist, selectors
-from batches.engine import applying, settled, transitions
+from batches import batchrows, failedlist, selectors
+from batches.engine import applying, settled, spending, transitions
 from batches.engine.audit import By
 from batches.engine.orders import NewInput, Order
 from batches.engine.transitions import Move
 from batches.failedlist import Wanted
-from batches.models import Batch, BatchItem, FailureClass, Job, JobState, SettledCounts, Verb, Workspace
+from batches.models import (
+    Batch,
+    BatchItem,
+    FailureClass,
+    Job,
+    JobState,
+    SettledCounts,
+    Submission,
+    SubmissionOutcome,
+    Verb,
+    Workspace,
+)
 from batches.wording import BatchState
 from tests import factories
 from tests.engine import racing
@@ -37,8 +49,9 @@ def is_kept(batch: Batch) -> bool:
 
 def ended(batch: Batch) -> None:
     """Two saved, one failed, one dismissed, one cancelled while another batch still sends it."""
-    for _ in range(2):
-        factories.make_saved_job(batch=batch)
+    for amount in ("0.0021", None):
+        job = factories.make_saved_job(batch=batch)
+        job.submissions.update(batch=batch, billed_amount=amount)
     factories.make_submission(job=factories.make_job(batch=batch, state=JobState.FAILED), in_doubt=False)
     given_up = factories.make_job(batch=batch, state=JobState.FAILED)
     BatchItem.objects.filter(version=given_up.version).update(dismissed_at=NOW, dismissed_note="Not needed.")
@@ -56,6 +69,52 @@ def test_a_batch_at_rest_is_counted_once_and_says_the_same_as_before(batch: Batc
     assert kept == counted
     assert (kept.state, kept.counts.total, kept.attention_count) == (BatchState.PARTIALLY_COMPLETE, 5, 1)
     assert not [query for query in queries if "batchitem" in query["sql"]]
+
+
+def spent(batch: Batch) -> spending.Spent:
+    """As lists show it."""
+    return batchrows.rows(list(batchrows.readable(Batch.objects.filter(pk=batch.pk), now=NOW)), now=NOW)[0].spent
+
+
+def test_what_delivered_documents_cost_is_kept_and_the_others_are_counted_each_time(batch: Batch) -> None:
+    ended(batch)
+    uncertain = factories.make_job(batch=batch, state=JobState.UNKNOWN)
+    asked = factories.make_submission(job=uncertain, batch=batch, in_doubt=True)
+    counted = spent(batch)
+    assert counted == spending.spent(batch.pk) == spending.Spent(3, Decimal("0.0021"), 1)
+    settle_all()
+    assert is_kept(batch)
+    with CaptureQueriesContext(connection) as queries:
+        assert spent(batch) == counted
+    costs = [query["sql"] for query in queries if "billed_amount" in query["sql"]]
+    assert len(costs) == 1
+    assert "UNION" not in costs[0]
+    Submission.objects.filter(pk=asked.pk).update(outcome=SubmissionOutcome.REFUSED, closed_at=NOW, in_doubt=False)
+    assert spent(batch) == spending.spent(batch.pk) == spending.Spent(2, Decimal("0.0021"), 1)
+
+
+def test_a_batch_is_not_kept_while_what_it_sent_goes_on_for_another(batch: Batch) -> None:
+    ended(batch)
+    other = factories.make_batch(workspace=batch.workspace, account=batch.account)
+    job = factories.make_accepted_job(batch=other)
+    job.submissions.update(batch=batch)
+    settle_all()
+    assert not is_kept(batch)
+    Job.objects.filter(pk=job.pk).update(state=JobState.SAVED)
+    job.submissions.update(outcome=SubmissionOutcome.DELIVERED, closed_at=NOW)
+    settle_all()
+    assert spent(batch).count == 3
+
+
+def test_what_a_batch_sent_for_a_version_that_it_names_no_more_voids_it_too(batch: Batch) -> None:
+    ended(batch)
+    before, after = factories.make_saved_job(batch=batch), factories.make_saved_job()
+    before.submissions.update(batch=batch)
+    BatchItem.objects.filter(version=before.version).update(version=after.version)
+    settle_all()
+    assert spent(batch).count == 3
+    transitions.move(Move(before.pk, 0, JobState.SAVED, JobState.RENDERED, "object_lost"), now=LATER)
+    assert not is_kept(batch)
 
 
 def test_it_is_kept_only_a_while_after_it_was_first_seen_at_rest(batch: Batch) -> None:
@@ -194,7 +253,8 @@ def test_what_was_counted_before_a_change_is_not_kept_after_it(batch: Batch, mon
 @pytest.mark.django_db(transaction=True)
 def test_no_process_ever_sees_kept_counters_that_are_not_true(batch: Batch) -> None:
     for _ in range(6):
-        factories.make_job(batch=batch, state=JobState.FAILED, failure_class=FailureClass.INTERNAL)
+        job = factories.make_job(batch=batch, state=JobState.FAILED, failure_class=FailureClass.INTERNAL)
+        factories.make_submission(job=job, batch=batch)
     runs = [["0", "25"], ["1", "25"], ["reader", "25"], ["reader", "25"]]
     printed = racing.processes("tests.engine.settling", runs, seconds=60)
     said = [words for each in printed for words in each]

@@ -56,7 +56,7 @@ def test_the_number_of_queries_is_the_same_for_one_batch_and_for_many(
 ) -> None:
     for batch in many[:12]:
         make_saved_job(batch=batch)
-    with django_assert_max_num_queries(17):
+    with django_assert_max_num_queries(15):
         operator.get("/batches/")
 
 

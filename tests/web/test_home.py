@@ -150,7 +150,7 @@ def test_the_queries_do_not_grow_with_what_there_is(
         make_job(batch=batch, state=JobState.FAILED, failure_words=f"In its own words {'x' * n}.")
         make_job(batch=batch)
         make_account()
-    with django_assert_max_num_queries(24):
+    with django_assert_max_num_queries(19):
         operator.get("/")
 
 
