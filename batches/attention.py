@@ -109,11 +109,16 @@ def open_alerts(mine: Sequence[Workspace], *, most: int = ALERTS_SHOWN, with_hel
     return Alerts(shown, shown[0].open_count - len(shown) if shown else 0)
 
 
+def under_way() -> QuerySet[BulkAction]:
+    """Bulk actions that workers carry out at this moment."""
+    return BulkAction.objects.filter(confirmed_at__isnull=False, finished_at=None)
+
+
 def running_actions(workspaces: Sequence[Workspace]) -> list[BulkAction]:
-    """The newest bulk actions that workers carry out at this moment in these workspaces."""
-    open_ones = BulkAction.objects.filter(confirmed_at__isnull=False, finished_at=None)
+    """The newest of them in these workspaces."""
     return list(
-        open_ones.filter(workspace__in=workspaces)
+        under_way()
+        .filter(workspace__in=workspaces)
         .select_related("batch")
         .order_by("-confirmed_at", "-pk")[:ACTIONS_SHOWN]
     )

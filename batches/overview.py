@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 
-from django.db.models import Count, F, IntegerField, OuterRef, Q, Subquery
+from django.db.models import Count, Exists, F, IntegerField, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
-from batches import batchlist, batchrows, selectors, uploads, wording
+from batches import attention, batchlist, batchrows, selectors, uploads, wording
 from batches.batchrows import BatchRow
 from batches.models import (
     IN_FLIGHT_STATES,
@@ -90,6 +90,14 @@ def _ended_last(batch: Batch) -> tuple[float, int]:
     return (-seen_at.timestamp() if seen_at else -inf, -batch.pk)
 
 
+def with_flags(workspaces: QuerySet[Workspace], person: selectors.Person) -> QuerySet[Workspace]:
+    """With whether the person left drafts there, `has_drafts`, and whether a bulk action is carried out, `has_actions`:
+    mostly neither, so the page asks no more of them."""
+    drafts = Draft.objects.filter(workspace=OuterRef("pk"), created_by=person.pk, state__in=uploads.LIVING)
+    actions = attention.under_way().filter(workspace=OuterRef("pk"))
+    return workspaces.annotate(has_drafts=Exists(drafts), has_actions=Exists(actions))
+
+
 # --- accounts -------------------------------------------------------------------------------------------------------
 
 
@@ -141,6 +149,8 @@ class Drafts:
 
 
 def drafts(person: selectors.Person, workspaces: Sequence[Workspace]) -> Drafts:
+    if not workspaces:
+        return Drafts()
     mine = Draft.objects.filter(created_by=person.pk, workspace__in=workspaces, state__in=uploads.LIVING)
     shown = list(mine.defer(*uploads.HEAVY).order_by("-created_at", "-pk")[: DRAFTS_SHOWN + 1])
     more = mine.count() - DRAFTS_SHOWN if len(shown) > DRAFTS_SHOWN else 0

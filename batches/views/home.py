@@ -55,8 +55,9 @@ class _Read:
 
 
 def _read(user: User, *, now: datetime) -> _Read:
-    visible = {each.pk: each for each in selectors.visible_workspaces(user).order_by("name", "pk")}
-    workspaces = list(visible.values())
+    mine = overview.with_flags(selectors.visible_workspaces(user), user)
+    visible = {each.pk: each for each in mine.order_by("name", "pk")}
+    workspaces: list[Any] = list(visible.values())
     mine = Workspace.objects.filter(pk__in=list(visible))
     return _Read(
         workspaces=visible,
@@ -64,8 +65,8 @@ def _read(user: User, *, now: datetime) -> _Read:
         overview=overview.batches(workspaces, now=now),
         accounts=overview.accounts(workspaces),
         alerts=attention.open_alerts(workspaces),
-        drafts=overview.drafts(user, workspaces),
-        actions=actionlist.rows(attention.running_actions(workspaces)),
+        drafts=overview.drafts(user, [each for each in workspaces if each.has_drafts]),
+        actions=actionlist.rows(attention.running_actions([each for each in workspaces if each.has_actions])),
         standstill=work.standstill(now=now),
         now=now,
     )
@@ -122,7 +123,7 @@ def _context(request: SignedInRequest) -> dict[str, Any]:
         "shows_workspace": len(read.workspaces) > 1,
         "held_accounts": held_accounts,
         "standstill": read.standstill,
-        "all_alerts_url": _all_alerts(request.user),
+        "all_alerts_url": _all_alerts(request.user) if read.alerts.more_count else "",
         "may_start": may_start,
         "may_add_workspace": may_add_workspace(request.user),
         "is_new": is_new,

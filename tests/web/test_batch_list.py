@@ -56,8 +56,12 @@ def test_the_number_of_queries_is_the_same_for_one_batch_and_for_many(
 ) -> None:
     for batch in many[:12]:
         make_saved_job(batch=batch)
-    with django_assert_max_num_queries(15):
-        operator.get("/batches/")
+        make_job(batch=batch, state=JobState.FAILED)
+        make_job(batch=batch)
+    for query in ("", "?state=attention", "?state=unfinished"):
+        with django_assert_max_num_queries(15):
+            page = operator.get(f"/batches/{query}").text
+        assert len(names(page)) >= 12
 
 
 def test_search_finds_by_name_file_and_id(many: list[Batch], operator: Client) -> None:
