@@ -31,6 +31,7 @@ from batches.wording import Badge
 RUNNING_SHOWN = 10
 FINISHED_SHOWN = 5
 DRAFTS_SHOWN = 5
+_WAITS = Q(waits_for_release=True)
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,15 @@ def batches(workspaces: Sequence[Workspace], *, now: datetime) -> Overview:
     if not workspaces:
         return Overview()
     mine = Batch.objects.filter(workspace__in=workspaces, sample_of=None)
-    unfinished = mine.filter(batchlist.is_unfinished() | Q(waits_for_release=True)).order_by("-created_at", "-pk")
-    open_ones = list(unfinished.values_list("pk", flat=True))
+    # Two arms: of either condition in one, PostgreSQL would look into each batch there is.
+    found = [mine.filter(which).values_list("created_at", "pk") for which in (batchlist.is_unfinished(), _WAITS)]
+    open_ones = [key for _created_at, key in sorted(found[0].union(found[1]), reverse=True)]
     shown = open_ones[:RUNNING_SHOWN]
     lately = mine.exclude(pk__in=open_ones).order_by(F("settled_counts__seen_at").desc(nulls_first=True), "-pk")
     ended = lately.values("pk")[:FINISHED_SHOWN]
     places = {key: place for place, key in enumerate(shown)}
-    found = batchrows.readable(mine.filter(Q(pk__in=shown) | Q(pk__in=ended)), now=now)
-    ordered = sorted(found, key=lambda batch: (places.get(batch.pk, len(shown)), *_ended_last(batch)))
+    wanted = batchrows.readable(mine.filter(Q(pk__in=shown) | Q(pk__in=ended)), now=now)
+    ordered = sorted(wanted, key=lambda batch: (places.get(batch.pk, len(shown)), *_ended_last(batch)))
     rows = batchrows.rows(ordered, now=now, in_short=True)
     return Overview(Running(rows[: len(shown)], len(open_ones) - len(shown)), rows[len(shown) :])
 
