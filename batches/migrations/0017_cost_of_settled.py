@@ -11,7 +11,7 @@ def count_again(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('batches', '0015_notes'),
+        ('batches', '0016_exports_wait'),
     ]
 
     operations = [
