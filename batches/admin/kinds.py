@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.core.paginator import Paginator
-from django.db.models import Model, QuerySet
+from django.db.models import Field, Model, QuerySet
+from django.forms import MultiWidget, SplitDateTimeField
 from django.http import HttpRequest
 from django.utils.functional import cached_property
 
@@ -58,7 +59,18 @@ class CappedPaginator(Paginator):
         return self.found > COUNTED_MOST
 
 
-class Bounded(admin.ModelAdmin):
+class Labelled(admin.ModelAdmin):
+    """Each of the two inputs of an instant bears a name for who cannot see that they stand behind one label."""
+
+    def formfield_for_dbfield(self, db_field: Field[Any, Any], request: HttpRequest, **given: Any) -> Any:
+        field = super().formfield_for_dbfield(db_field, request, **given)
+        if isinstance(field, SplitDateTimeField) and isinstance(field.widget, MultiWidget):
+            for part, widget in zip(("date", "time"), field.widget.widgets, strict=True):
+                widget.attrs["aria-label"] = f"{field.label}: {part}, UTC"
+        return field
+
+
+class Bounded(Labelled):
     """A list that costs the same whatever the size of its table.
 
     `finds` says what its search finds: by which `searching.FINDERS`, and along which foreign keys the rows hang on

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from batches import tokens
-from batches.admin.kinds import Bounded, Evidence, Kept
+from batches.admin.kinds import Bounded, Evidence, Kept, Labelled
 from batches.admin.searching import OfWorkspace
 from batches.models import ApiToken, Membership, Role, SavedView, Workspace
 from batches.views import sessions
@@ -27,7 +27,7 @@ ROLE_WORDS = {
 }
 
 
-class Audited(admin.ModelAdmin):
+class Audited(Labelled):
     """Writes into our audit log what Django's admin writes into its own: names of fields, never their values."""
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
@@ -77,6 +77,7 @@ class RoleInline(admin.TabularInline):
     def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **given: Any) -> Any:
         field = super().formfield_for_choice_field(db_field, request, **given)
         if field is not None and db_field.name == "role":
+            field.widget.attrs["aria-label"] = "Role"  # a row of a table has no label of its own
             field.choices = [("", "Choose a role"), *((role.value, _told(role)) for role in Role)]
         return field
 
