@@ -359,8 +359,9 @@ class _Lists:
         failed = self._spool()
         self._failed.seek(0)
         rows = (json.loads(line) for line in self._failed)
-        for line in results.csv_lines((*self._failed_columns, *FAILED_COLUMNS), results.flat(rows)):
-            failed.write(line.encode())
+        written = results.Written.as_given(self._plan.batch)
+        lines = results.csv_lines((*self._failed_columns, *FAILED_COLUMNS), results.flat(rows), written)
+        failed.writelines(written.encoded(lines))
         files = {"manifest.csv": self._manifest, "failed.csv": failed}
         facts = {path: _facts(file) for path, file in files.items()}
         sums = self._spool()

@@ -301,10 +301,41 @@ def _seconds(start: datetime | None, end: datetime | None) -> float | None:
 # --- the failed list ------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Written:
+    """How a list that comes back is written: as the table that was handed over, so that it is read with the choices
+    that were made for that one. `mark` is its byte-order mark, or nothing."""
+
+    delimiter: str = ","
+    encoding: str = "utf-8"
+    mark: str = BOM
+
+    @classmethod
+    def as_given(cls, batch: Batch) -> Written:
+        """What else than delimited text was handed over comes as the CSV that any spreadsheet program reads."""
+        delimiter, encoding = batch.report.get("delimiter"), batch.report.get("encoding")
+        if not delimiter or not encoding:
+            return cls()
+        bare = _BARE.get(encoding)
+        return cls(delimiter, bare or encoding, BOM if bare else "")
+
+    @property
+    def content_type(self) -> str:
+        return f"text/csv; charset={self.encoding}"
+
+    def encoded(self, lines: Iterable[str]) -> Iterator[bytes]:
+        """A character that the encoding lacks stands only in our remarks, and is spelled out there."""
+        return (line.encode(self.encoding, "backslashreplace") for line in lines)
+
+
+#: Encodings that bear a byte-order mark, without it: a mark stands once, not before each line.
+_BARE = {"utf-8-sig": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}
+
+
 def failed_lines(batch: Batch) -> Iterator[str]:
     """failed.csv: every failed row that nobody dismissed, as it was given, with what became of it."""
     found = (failed_row(row, original) for row, original in rows_with_originals(batch, only_failed=True))
-    return csv_lines((*_columns_of_failed(batch), *FAILED_COLUMNS), flat(found))
+    return csv_lines((*_columns_of_failed(batch), *FAILED_COLUMNS), flat(found), Written.as_given(batch))
 
 
 def left_out_lines(batch: Batch, given: Callable[[], Iterable[tuple[int, Mapping[str, Any]]]]) -> Iterator[str]:
@@ -316,7 +347,7 @@ def left_out_lines(batch: Batch, given: Callable[[], Iterable[tuple[int, Mapping
     names = dict.fromkeys(columns_as_given(batch))
     for _position, cells in given():
         names |= dict.fromkeys(name for name in cells if not name.startswith("_"))
-    return csv_lines((*(names or ("id",)), *LEFT_OUT_COLUMNS), flat(_left_out(batch, given())))
+    return csv_lines((*(names or ("id",)), *LEFT_OUT_COLUMNS), flat(_left_out(batch, given())), Written.as_given(batch))
 
 
 def _left_out(batch: Batch, given: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
@@ -385,11 +416,14 @@ def flat(table: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def csv_lines(columns: Iterable[str], table: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """CSV for people: UTF-8 with a byte-order mark, commas, CRLF, cells guarded against formulas."""
+def csv_lines(
+    columns: Iterable[str], table: Iterable[Mapping[str, Any]], written: Written = Written()
+) -> Iterator[str]:
+    """CSV for people: with commas and a byte-order mark unless `written` says otherwise, CRLF, cells guarded against
+    formulas."""
     names = list(columns)
     buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\r\n")
+    writer = csv.writer(buffer, delimiter=written.delimiter, lineterminator="\r\n")
 
     def line(cells: list[Any]) -> str:
         writer.writerow([guarded(cell) for cell in cells])
@@ -398,7 +432,7 @@ def csv_lines(columns: Iterable[str], table: Iterable[Mapping[str, Any]]) -> Ite
         buffer.truncate()
         return text
 
-    yield BOM + line(list(names))
+    yield written.mark + line(list(names))
     for row in table:
         yield line([row.get(name) for name in names])
 

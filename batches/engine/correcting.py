@@ -121,8 +121,11 @@ def remembered_choices(batch: Batch) -> Choices:
 
 
 def fitting_choices(batch: Batch, look: Mapping[str, Any]) -> Choices:
-    """Those of `remembered_choices` that fit what the head of another file shows (`manifests.look`)."""
-    kept = remembered_choices(batch)
+    """Those of `remembered_choices` that fit what the head of another file shows (`manifests.look`). Where its encoding
+    is in doubt it is that of the batch's own table, in which the list of failed rows went out."""
+    kept, encoding = remembered_choices(batch), batch.report.get("encoding", "")
+    if any(each["encoding"] == encoding for each in look.get("other_encodings") or ()):
+        kept = replace(kept, encoding=encoding)
     columns = set(look.get("columns") or ()) if look.get("header_sha256") else set()
     names_id = next((name for name, target in (kept.mapping or {}).items() if target == "id"), None)
     return kept if names_id in columns else replace(kept, mapping=None)

@@ -272,7 +272,7 @@ def _by_now(checked: Check, known: Batch | None) -> Agreed:
     )
 
 
-_KEPT = ("summary", "warnings", "notices", "encoding", "format", "container", "contents_sha256")
+_KEPT = ("summary", "warnings", "notices", "encoding", "format", "delimiter", "container", "contents_sha256")
 
 
 def _kept_report(checked: Check) -> dict[str, Any]:

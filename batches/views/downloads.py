@@ -126,7 +126,8 @@ def batch_failed(request: SignedInRequest, public_id: str) -> HttpResponseBase:
     batch = _batch_with_content(request, public_id)
     record(request, "download_failed_list", f"batch {batch.public_id}", batch.workspace)
     name = f"{filenames.safe_stem(batch.name, limit=80)}-failed.csv"
-    return _attachment((line.encode() for line in results.failed_lines(batch)), name, results.TYPES["csv"])
+    written = results.Written.as_given(batch)
+    return _attachment(written.encoded(results.failed_lines(batch)), name, written.content_type)
 
 
 @login_required
@@ -141,8 +142,9 @@ def batch_left_out(request: SignedInRequest, public_id: str) -> HttpResponseBase
         return store_away(request)
     record(request, "download_left_out_list", f"batch {batch.public_id}", batch.workspace)
     name = f"{filenames.safe_stem(batch.name, limit=80)}-left-out.csv"
-    # Half of a character may be what was wrong with a row.
-    return _attachment((line.encode(errors="backslashreplace") for line in lines), name, results.TYPES["csv"])
+    # Half of a character may be what was wrong with a row; it is spelled out.
+    written = results.Written.as_given(batch)
+    return _attachment(written.encoded(lines), name, written.content_type)
 
 
 @login_required

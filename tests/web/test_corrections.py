@@ -95,6 +95,26 @@ def test_the_list_goes_out_comes_back_and_is_replaced(failed: Batch, manager: Cl
     assert "These rows were replaced in" in manager.get(reverse("batches:draft_detail", args=[draft.public_id])).text
 
 
+def test_the_list_comes_as_the_table_came_and_is_read_as_that_was(
+    upload: Any, operator: Client, manager: Client, artifact_folder: Path
+) -> None:
+    """With the semicolons and the encoding that somebody declared for the table: they are declared for the list."""
+    table = "id;html;ort\r\nA-1;<p>alt</p>;Köln\r\nA-2;<p>alt</p>;Bonn\r\n".encode("cp1252")
+    upload(table, name="april.csv")
+    chosen = {"step": "source", "then": "check", "encoding": "windows-1252", "delimiter": ";"}
+    operator.post(f"/drafts/{Draft.objects.get().public_id}/choose/", chosen)
+    batch = started(operator)
+    Job.objects.update(state=JobState.FAILED, failure_class="render_failed", failure_words="It would not render: →")
+    content = listed(manager, batch)
+    assert content.startswith(b"id;html;ort;_row;")
+    assert b";K\xf6ln;" in content
+    assert rb"render: \u2192" in content, "what the encoding lacks stands in our remarks alone"
+    hand_over(manager, batch, content.replace(b"(document, 10 characters);K", b"<p>neu</p>;K"))
+    draft = Draft.objects.get(target=batch)
+    assert draft.report is not None
+    assert (draft.report["ok"], draft.report["summary"]["corrected"]) == (True, 1), draft.report
+
+
 def test_a_row_that_leaves_its_document_is_shown_with_the_one_that_failed(failed: Batch, manager: Client) -> None:
     rows = list(csv.DictReader(io.StringIO(listed(manager, failed).decode("utf-8-sig"), newline="")))
     table = io.StringIO(newline="")

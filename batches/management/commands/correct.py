@@ -129,7 +129,8 @@ def _choices(batch: Batch, source: ManifestSource, options: dict[str, Any]) -> C
     if chosen.mapping is not None:
         return chosen
     seen = manifests.look(source, choices=chosen, templates=templates.of(batch.workspace))
-    return replace(chosen, mapping=correcting.fitting_choices(batch, seen.as_dict()).mapping)
+    fitting = correcting.fitting_choices(batch, seen.as_dict())
+    return replace(chosen, mapping=fitting.mapping, encoding=chosen.encoding or fitting.encoding)
 
 
 def _why_not(report: dict[str, Any]) -> str:

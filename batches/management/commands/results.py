@@ -33,8 +33,21 @@ class Command(DatabaseCommand):
         action = "download_failed_list" if options["failed"] else "download_results"
         facts = {"format": options["format"]}
         auditing.record(action, f"batch {batch.public_id}", batch.workspace, now=timezone.now(), facts=facts)
-        for line in results.failed_lines(batch) if options["failed"] else self._lines(batch, options["format"]):
+        if options["failed"]:
+            self._write_failed(batch)
+            return
+        for line in self._lines(batch, options["format"]):
             self.stdout.write(line, ending="")
+
+    def _write_failed(self, batch: Batch) -> None:
+        """In the encoding of what was handed over, whatever this shell's is: the list is to be handed over again."""
+        lines = results.failed_lines(batch)
+        stream = getattr(self.stdout._out, "buffer", None)
+        if stream is None:  # somebody who calls the command reads text
+            self.stdout.write("".join(lines), ending="")
+            return
+        for piece in results.Written.as_given(batch).encoded(lines):
+            stream.write(piece)
 
     def _lines(self, batch: Batch, form: str) -> Iterator[str]:
         rows = results.rows(batch, with_ids=True)

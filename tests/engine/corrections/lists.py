@@ -21,7 +21,7 @@ def manifest(*ids: str, **more: Any) -> bytes:
 
 
 def failed_list(batch: Batch) -> bytes:
-    return "".join(results.failed_lines(batch)).encode()
+    return b"".join(results.Written.as_given(batch).encoded(results.failed_lines(batch)))
 
 
 def edited(content: bytes, edit: Callable[[dict[str, str]], Any] = lambda row: None, *, ends: str = "\r\n") -> bytes:
