@@ -28,7 +28,9 @@ TOPICS: tuple[Topic, ...] = (
     Topic("failed", "What needs a person", ("failed_list",)),
     Topic("batches", "The list of batches", ("batch_list",)),
     Topic(
-        "new_batch", "A new batch, from a file to the start", ("batch_new", "draft_list", "draft_detail", "draft_row")
+        "new_batch",
+        "A new batch, from a file to the start",
+        ("batch_new", "draft_list", "draft_detail", "draft_row", "draft_discard"),
     ),
     Topic("batch", "One batch", ("batch_detail", "batch_running", "batch_correct")),
     Topic(
