@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from django.contrib.auth.models import AnonymousUser, User
-from django.db.models import QuerySet
+from django.contrib.auth.models import AnonymousUser, Permission, User
+from django.db.models import CharField, DateTimeField, IntegerField, Q, QuerySet, Value
 
 from batches.models import Membership, ProviderAccount, Role, Verb, Workspace
 
@@ -128,34 +128,67 @@ def by_workspace(person: Person, workspaces: Iterable[Workspace]) -> dict[int, f
     """`rights` of several workspaces by their keys, asked for all of them at once."""
     if isinstance(person, AnonymousUser) or not person.is_active:
         return {each.pk: frozenset() for each in workspaces}
-    held: dict[int, frozenset[str]] = {}
-    if not person.is_superuser:
-        given = _given(person)
-        roles = Membership.objects.filter(user=person).values_list("workspace_id", "role")
-        held = {key: ROLE_RIGHTS[Role(role)] | given for key, role in roles}
-    others = frozenset(RIGHTS) if person.is_superuser else frozenset()
-    found = {each: held.get(each.pk, others) for each in workspaces}
-    return {each.pk: of_it if each.archived_at is None else of_it & READING for each, of_it in found.items()}
+    return {each.pk: rights(person, each) for each in workspaces}
 
 
 def _held(person: User, workspace: Workspace) -> frozenset[str]:
-    role = Membership.objects.filter(workspace=workspace, user=person).values_list("role", flat=True).first()
-    return frozenset() if role is None else ROLE_RIGHTS[Role(role)] | _given(person)
+    standing = _standing(person)
+    role = standing.roles.get(workspace.pk)
+    return frozenset() if role is None else ROLE_RIGHTS[role] | standing.given
 
 
 def _given(person: User) -> frozenset[str]:
     """What permissions, held directly or through a group, add in every workspace of a person."""
-    return frozenset(right for right in RIGHTS if _is_given(person, right))
+    return frozenset(RIGHTS) if person.is_active and person.is_superuser else _standing(person).given
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """What is written down of a person: the role in each workspace, by its key, and the rights that permissions add."""
+
+    roles: Mapping[int, Role]
+    archived: frozenset[int]
+    given: frozenset[str]
+
+
+def _standing(person: User) -> _Standing:
+    """In one query, since every page asks for it, and then remembered on the person's object as Django remembers
+    permissions there. It lives as long as a request; whoever has to know it anew, as the engine has under its locks,
+    reads the person anew."""
+    known: _Standing | None = person.__dict__.get("_standing")
+    if known is None:
+        known = person.__dict__["_standing"] = _read(person)
+    return known
+
+
+def _read(person: User) -> _Standing:
+    """Permissions as Django's `ModelBackend` finds them, the only one that gives any here."""
+    memberships = Membership.objects.filter(user=person).order_by()
+    permissions = Permission.objects.filter(
+        Q(user=person) | Q(group__user=person),
+        content_type__app_label="batches",
+        codename__in=[row.codename for row in TABLE],
+    ).order_by()
+    nowhere, never = Value(0, IntegerField()), Value(None, DateTimeField())
+    rows = memberships.values_list("workspace_id", "role", "workspace__archived_at").union(
+        permissions.annotate(nowhere=nowhere, never=never).values_list("nowhere", "codename", "never")
+    )
+    roles: dict[int, Role] = {}
+    archived, held = set(), set()
+    for key, named, archived_at in rows:
+        if not key:
+            held.add(named)
+            continue
+        roles[key] = Role(named)
+        archived |= {key} if archived_at is not None else set()
+    given = frozenset(row.name for row in TABLE if row.codename in held)
+    return _Standing(roles, frozenset(archived), given if person.is_active else frozenset())
 
 
 def given_rows(person: User) -> list[Right]:
     """The same, as rows of the table."""
     given = _given(person)
     return [row for row in TABLE if row.name in given]
-
-
-def _is_given(person: User, right: str) -> bool:
-    return person.has_perm(f"batches.{codename(right)}")
 
 
 def codename(right: str) -> str:
@@ -195,33 +228,22 @@ def workspaces(person: Person, right: str) -> QuerySet[Workspace]:
     found = Workspace.objects.all() if right in READING else Workspace.objects.filter(archived_at=None)
     if person.is_superuser:
         return found
-    mine = Membership.objects.filter(user=person)
-    if not _is_given(person, right):
-        mine = mine.filter(role__in=[role for role in Role if right in ROLE_RIGHTS[role]])
-    return found.filter(pk__in=mine.values("workspace"))
+    standing = _standing(person)
+    mine = [key for key, role in standing.roles.items() if right in standing.given or right in ROLE_RIGHTS[role]]
+    return found.filter(pk__in=mine)
 
 
 def somewhere(person: Person) -> frozenset[str]:
-    """Every right for which `may_somewhere` holds: what the frame of a page asks for all of its links at once.
-
-    Remembered on the person's object, which lives as long as a request, as Django remembers permissions there.
-    """
+    """Every right for which `may_somewhere` holds: what the frame of a page asks for all of its links at once."""
     if isinstance(person, AnonymousUser) or not person.is_active:
         return frozenset()
-    known: frozenset[str] | None = person.__dict__.get("_rights_somewhere")
-    if known is None:
-        known = person.__dict__["_rights_somewhere"] = _somewhere(person)
-    return known
-
-
-def _somewhere(person: User) -> frozenset[str]:
     if person.is_superuser:
         # All of them, workspaces or none: but a batch begins in one.
         return frozenset(RIGHTS) if may_somewhere(person, START) else frozenset(RIGHTS) - {START}
-    held: set[str] = set()
-    for role, archived_at in Membership.objects.filter(user=person).values_list("role", "workspace__archived_at"):
-        here = ROLE_RIGHTS[Role(role)] | _given(person)
-        held |= here if archived_at is None else here & READING
+    standing, held = _standing(person), set[str]()
+    for key, role in standing.roles.items():
+        here = ROLE_RIGHTS[role] | standing.given
+        held |= here & READING if key in standing.archived else here
     return frozenset(held)
 
 

@@ -57,8 +57,11 @@ def test_rights_of_all_workspaces_at_once_are_those_of_each(who: str) -> None:
 
 
 def test_more_workspaces_are_no_more_queries(django_assert_num_queries: Any) -> None:
-    person = member()
-    person.get_all_permissions()
+    person, all_of_them = member(), list(Workspace.objects.all())
+    with django_assert_num_queries(1):
+        assert rights.PUBLISH_TEMPLATE in rights.somewhere(person)
+        held = rights.by_workspace(person, all_of_them)
+        assert all(rights.rights(person, each) == held[each.pk] for each in all_of_them)
     with django_assert_num_queries(1):
         assert len(rights.workspaces(person, rights.PUBLISH_TEMPLATE)) == 2
 
