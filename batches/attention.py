@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import Count, Q, QuerySet, Window
 
@@ -52,19 +53,25 @@ class Notices:
 
 
 def notices(batch: Batch, counts: selectors.Counts) -> Notices:
-    """In no query where nothing is saved, in one where there are none, in two where there are."""
+    """In one query; in none where nothing is saved."""
     if not counts.saved:
         return Notices()
     near = selectors.among_its_versions(batch, "version__artifact__")
     found = noticed(BatchItem.objects.filter(near, batch=batch, cancelled_at=None))
     columns = ("document__business_id", "document__public_id", "version__artifact__notice_words")
-    named = [NoticedItem(*row) for row in found.order_by("position").values_list(*columns)[:NAMES_SHOWN]]
-    return Notices(found.count() if len(named) == NAMES_SHOWN else len(named), named)
+    counted = found.annotate(count=Window(Count("pk"))).order_by("position").values_list("count", *columns)
+    rows = list(counted[:NAMES_SHOWN])
+    return Notices(rows[0][0] if rows else 0, [NoticedItem(*named) for _count, *named in rows])
 
 
 def account_alerts(batch: Batch) -> list[Alert]:
     """What is open about the account that the batch is sent by."""
-    return list(Alert.objects.filter(account=batch.account_id, kind__in=OF_ACCOUNTS, closed_at=None).order_by("pk"))
+    return list(open_about(batch.account_id).order_by("pk"))
+
+
+def open_about(account: Any) -> QuerySet[Alert]:
+    """Open alerts about one account, given by its key or by what leads there from an outer query."""
+    return Alert.objects.filter(account=account, kind__in=OF_ACCOUNTS, closed_at=None)
 
 
 def noticed(items: QuerySet[BatchItem]) -> QuerySet[BatchItem]:

@@ -117,12 +117,17 @@ class Correction:
 
 def corrections(batch: Batch) -> list[Correction]:
     """The newest few, each as one upload of corrected rows."""
-    entries = AuditEntry.objects.filter(subject=f"batch {batch.public_id}", action="replace_rows").order_by("-id")
+    entries = of_corrections(f"batch {batch.public_id}").order_by("-id")
     columns = ("at", "actor_words", "reason", "facts")
     return [
         Correction(at, who, reason, facts.get("summary", {}).get("corrected", 0))
         for at, who, reason, facts in entries.values_list(*columns)[:CORRECTIONS_SHOWN]
     ]
+
+
+def of_corrections(subject: Any) -> QuerySet[AuditEntry]:
+    """What the log holds of uploads of corrected rows; `subject` names the batch, or leads to its name."""
+    return AuditEntry.objects.filter(subject=subject, action="replace_rows")
 
 
 @dataclass(frozen=True)

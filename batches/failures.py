@@ -1,21 +1,33 @@
 """Why items of one batch failed, grouped by cause, and what became of the last verb that was applied to each group.
 
-Read-only, in at most five queries whatever the size of a batch. What makes two failures one cause: `engine/causes.py`.
+Read-only, in at most four queries whatever the size of a batch, three where it is at rest.
+What makes two failures one cause: `engine/causes.py`.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
-from django.db.models import Case, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, QuerySet, Value, When, Window
+from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, QuerySet, Value, When, Window
 from django.db.models.functions import RowNumber
 
 from batches import figures, selectors, wording
-from batches.models import FAILED_STATES, Batch, BatchItem, BulkAction, BulkActionItem, ItemResult, JobState, Verb
+from batches.models import (
+    FAILED_STATES,
+    Batch,
+    BatchItem,
+    BulkActionItem,
+    CauseCount,
+    ItemResult,
+    JobState,
+    SettledCounts,
+    Verb,
+)
 
 #: Documents that a cause names before it says "and n more".
 NAMES_PER_CAUSE = 5
@@ -133,13 +145,17 @@ class Causes:
 
 def causes(batch: Batch, *, total: int, shows_all: bool = False, reads_content: bool = True) -> Causes:
     """Why items of this batch failed, the most frequent cause first. `total` is what the batch holds. What the provider
-    said of an item may quote the document, and is left out without `reads_content`."""
+    said of an item may quote the document, and is left out without `reads_content`.
+
+    Read `batch` with its `settled_counts`: what is kept there of a batch at rest is not counted again.
+    """
     groups = _groups(batch, total)
     shown = groups[: CAUSES_MOST if shows_all else CAUSES_SHOWN]
     if not shown:
         return Causes()
     keys = [cause.key for cause in shown]
-    named, actions = _named(batch, keys, reads_content=reads_content), _last_actions(batch, keys)
+    named = _named(batch, keys, reads_content=reads_content)
+    actions = _last_actions(batch, {cause.key: cause.count for cause in shown})
     full = [replace(cause, items=named[cause.key], last_action=actions.get(cause.key)) for cause in shown]
     return Causes(full, len(groups) - len(shown), {cause.key: cause.title for cause in groups})
 
@@ -164,18 +180,11 @@ def title_of(batch: Batch, key: str) -> str:
 
 
 def _groups(batch: Batch, total: int) -> list[Cause]:
-    job = "version__job__"
-    counted = (
-        failed_items(batch)
-        .order_by()
-        .values_list(f"{job}failure_cause", f"{job}failure_class", f"{job}failure_code")
-        .annotate(count=Count("pk"), first=Min(f"{job}state_changed_at"), last=Max(f"{job}state_changed_at"))
-    )
+    settled: SettledCounts | None = getattr(batch, "settled_counts", None)
+    kept = settled.causes if settled is not None and settled.settled_at is not None else None
     # Class and code follow from the cause, but for the letters of the code.
     groups: dict[str, Cause] = {}
-    for key, failure_class, code, count, first, last in counted.order_by("-count", f"{job}failure_cause")[
-        :_GROUPS_MOST
-    ]:
+    for key, failure_class, code, count, first, last in _kept(kept) if kept is not None else _counted(batch):
         met = groups.get(key)
         if met is None:
             groups[key] = Cause(key, failure_class, code, count, count / max(total, 1), first, last)
@@ -189,6 +198,23 @@ def _groups(batch: Batch, total: int) -> list[Cause]:
                 last_at=max(last, met.last_at),
             )
     return sorted(groups.values(), key=lambda cause: (-cause.count, cause.failure_class, cause.code, cause.key))
+
+
+#: Cause, class, code, count, and when the first and the last of them failed.
+_Alike = tuple[str, str, str, int, datetime, datetime]
+
+
+def _kept(rows: Iterable[list[Any]]) -> Iterator[_Alike]:
+    for each in map(CauseCount.of_json, rows):
+        yield each.cause, each.failure_class, each.code, each.count, each.first_at, each.last_at
+
+
+def _counted(batch: Batch) -> Iterable[_Alike]:
+    job = "version__job__"
+    alike = failed_items(batch).order_by().values_list(*(f"{job}failure_{name}" for name in ("cause", "class", "code")))
+    changed_at = f"{job}state_changed_at"
+    counted = alike.annotate(count=Count("pk"), first=Min(changed_at), last=Max(changed_at))
+    return counted.order_by("-count", f"{job}failure_cause")[:_GROUPS_MOST]
 
 
 def _named(batch: Batch, keys: Sequence[str], *, reads_content: bool) -> Mapping[str, list[FailedItem]]:
@@ -211,9 +237,9 @@ def _named(batch: Batch, keys: Sequence[str], *, reads_content: bool) -> Mapping
 # --- what was done about it -----------------------------------------------------------------------------------------
 
 
-def _last_actions(batch: Batch, keys: Sequence[str]) -> Mapping[str, LastAction]:
-    """By cause, in one query where nothing was done, in four else."""
-    held = BulkActionItem.objects.filter(action__confirmed_at__isnull=False, cause__in=keys).order_by()
+def _last_actions(batch: Batch, failing: Mapping[str, int]) -> Mapping[str, LastAction]:
+    """By cause, in one query where nothing was done, in two else. `failing`: how many items each cause has now."""
+    held = BulkActionItem.objects.filter(action__confirmed_at__isnull=False, cause__in=list(failing)).order_by()
     own = held.filter(action__batch=batch).values_list("cause").annotate(last=Max("action"))
     across = held.filter(action__batch=None, action__workspace=batch.workspace_id, item__batch=batch)
     last: dict[str, int] = {}
@@ -221,23 +247,32 @@ def _last_actions(batch: Batch, keys: Sequence[str]) -> Mapping[str, LastAction]
         last[key] = max(action_id, last.get(key, 0))
     if not last:
         return {}
-    actions = BulkAction.objects.in_bulk(last.values())
-    counts = _where_they_are(batch, last)
-    joined = _joined(batch, last)
-    found = {}
-    for key, action_id in last.items():
-        action = actions[action_id]
-        found[key] = LastAction(
-            public_id=action.public_id,
-            verb=Verb(action.verb),
-            by=action.actor_words,
-            at=action.confirmed_at or action.planned_at,
-            is_running=action.finished_at is None,
-            is_across=action.batch_id is None,
-            joined=joined.get(key, 0),
-            **counts[key],
-        )
+    found: dict[str, LastAction] = {}
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for key, result, state, has_moved, is_failing, count, *told in _where_they_are(batch, last):
+        if key not in found:
+            found[key] = _told(*told)
+        counts[key]["still_failing"] += count if is_failing else 0
+        for name in _counted_as(result, state, has_moved=bool(has_moved)):
+            counts[key][name] += count
+    for key, action in found.items():
+        numbers: dict[str, Any] = dict(counts[key])
+        joined = max(0, failing[key] - numbers.pop("still_failing"))
+        found[key] = replace(action, joined=joined, **numbers)
     return found
+
+
+def _told(
+    public_id: str,
+    verb: str,
+    by: str,
+    confirmed_at: datetime | None,
+    planned_at: datetime,
+    finished_at: datetime | None,
+    batch_id: int | None,
+) -> LastAction:
+    at, is_running = confirmed_at or planned_at, finished_at is None
+    return LastAction(public_id, Verb(verb), by, at, is_running, is_across=batch_id is None)
 
 
 def _of_last(last: Mapping[str, int]) -> Q:
@@ -248,19 +283,27 @@ def _of_last(last: Mapping[str, int]) -> Q:
     return wanted
 
 
-def _where_they_are(batch: Batch, last: Mapping[str, int]) -> Mapping[str, dict[str, int]]:
+def _where_they_are(batch: Batch, last: Mapping[str, int]) -> Iterable[tuple[Any, ...]]:
+    """How many items of each cause came to which result and are where now, each row with its action: cause, result,
+    state, whether it moved since, whether it needs a person for that cause, count, and what `_told` takes."""
     job = "item__version__job__"
-    moved = Case(
-        When(**{f"{job}state_changed_at__gte": F("at")}, then=Value(1)), default=Value(0), output_field=IntegerField()
+    needs_a_person = Q(item__cancelled_at=None, item__dismissed_at=None, **{f"{job}state__in": FAILED_STATES})
+    rows = BulkActionItem.objects.filter(_of_last(last), item__batch=batch).order_by()
+    rows = rows.annotate(
+        moved=_holds(Q(**{f"{job}state_changed_at__gte": F("at")})),
+        failing=_holds(needs_a_person & Q(**{f"{job}failure_cause": F("cause")})),
     )
-    rows = BulkActionItem.objects.filter(_of_last(last), item__batch=batch).annotate(moved=moved).order_by()
-    counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for key, result, state, has_moved, count in rows.values_list("cause", "result", f"{job}state", "moved").annotate(
-        count=Count("pk")
-    ):
-        for name in _counted_as(result, state, has_moved=bool(has_moved)):
-            counts[key][name] += count
-    return counts
+    of_action = ("public_id", "verb", "actor_words", "confirmed_at", "planned_at", "finished_at", "batch")
+    told = [f"action__{name}" for name in of_action]
+    grouped = rows.values("cause", "result", f"{job}state", "moved", "failing", *told).annotate(count=Count("pk"))
+    found: Iterable[tuple[Any, ...]] = grouped.values_list(
+        "cause", "result", f"{job}state", "moved", "failing", "count", *told
+    )
+    return found
+
+
+def _holds(condition: Q) -> Case:
+    return Case(When(condition, then=Value(1)), default=Value(0), output_field=IntegerField())
 
 
 def _counted_as(result: str, state: str, *, has_moved: bool) -> Iterable[str]:
@@ -276,12 +319,3 @@ def _counted_as(result: str, state: str, *, has_moved: bool) -> Iterable[str]:
     if state in FAILED_STATES:
         return ("done", "failed_again" if has_moved else "unchanged")
     return ("done", "moving") if state != JobState.CANCELLED else ("done",)
-
-
-def _joined(batch: Batch, last: Mapping[str, int]) -> Mapping[str, int]:
-    """How many failed items each cause has that the last action over it did not hold."""
-    held = BulkActionItem.objects.filter(
-        _of_last(last), item=OuterRef("pk"), cause=OuterRef("version__job__failure_cause")
-    )
-    new = failed_items(batch).filter(~Exists(held), version__job__failure_cause__in=list(last)).order_by()
-    return dict(new.values_list("version__job__failure_cause").annotate(count=Count("pk")))

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from django.contrib.auth.models import AnonymousUser, Permission, User
-from django.db.models import CharField, DateTimeField, IntegerField, Q, QuerySet, Value
+from django.db.models import DateTimeField, IntegerField, Q, QuerySet, Value
 
 from batches.models import Membership, ProviderAccount, Role, Verb, Workspace
 

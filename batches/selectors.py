@@ -401,7 +401,9 @@ def held_accounts(batch: Batch, progress: Progress) -> list[ProviderAccount]:
     if not (progress.counts.held or progress.counts.in_progress):
         return []
     states = (JobState.PENDING, *IN_FLIGHT_STATES)
-    waiting = Job.objects.filter(account=OuterRef("pk"), state__in=states, version__items__batch=batch)
+    waiting = Job.objects.filter(
+        among_its_versions(batch, ""), account=OuterRef("pk"), state__in=states, version__items__batch=batch
+    )
     held = ProviderAccount.objects.filter(Exists(waiting), health=AccountHealth.HELD)
     return list(held.defer(*ACCOUNT_SECRETS).order_by("pk"))
 
@@ -409,6 +411,11 @@ def held_accounts(batch: Batch, progress: Progress) -> list[ProviderAccount]:
 def waits_until(batch: Batch, progress: Progress, *, now: datetime) -> datetime | None:
     """Until when the provider asked that nothing new be sent, while something of this batch waits for its turn."""
     return asked_to_wait_until(batch.account, now=now) if progress.waiting_count else None
+
+
+def instant(microseconds: int) -> datetime:
+    """As lanes count it, since 1970."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
 
 
 def cancel_reason(batch: Batch) -> str:
@@ -437,8 +444,7 @@ def starters(batches: Iterable[Batch]) -> dict[int, str]:
 def asked_to_wait_until(account: ProviderAccount, *, now: datetime) -> datetime | None:
     """Until when the provider asked that nothing new be sent; None where it did not, or that time is over."""
     lanes = PacingLane.objects.filter(account=account, lane=Lane.SUBMIT)
-    until_us = lanes.values_list("cool_down_until_us", flat=True).first() or 0
-    until = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=until_us)
+    until = instant(lanes.values_list("cool_down_until_us", flat=True).first() or 0)
     return until if until > now else None
 
 

@@ -34,8 +34,17 @@ def standstill(*, now: datetime) -> str:
 
     One small query as long as pumps are at work.
     """
+    return standstill_since(signs().aggregate(last=Max("heartbeat_at"))["last"], now=now)
+
+
+def signs() -> QuerySet[PumpSlot]:
+    """Where pumps write down that they move, in `heartbeat_at`."""
+    return PumpSlot.objects.all()
+
+
+def standstill_since(moved_at: datetime | None, *, now: datetime) -> str:
+    """As `standstill`, of who knows when a pump last moved."""
     since = now - timedelta(seconds=STILL_SECONDS)
-    moved_at = PumpSlot.objects.aggregate(last=Max("heartbeat_at"))["last"]
     if moved_at is not None and moved_at >= since:
         return ""
     first = _due(now).filter(due_at__lte=since).order_by("due_at").values_list("due_at", flat=True).first()

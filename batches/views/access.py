@@ -11,7 +11,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from batches import rights, selectors
+from batches import batchfacts, rights, selectors
+from batches.batchfacts import Facts
 from batches.engine import audit
 from batches.engine.audit import By
 from batches.models import Batch, Document, Workspace
@@ -45,6 +46,14 @@ def batch_or_404(user: User, public_id: str) -> Batch:
     if batch is None:
         raise Http404("No such batch.")
     return batch
+
+
+def batch_and_facts_or_404(user: User, public_id: str) -> tuple[Batch, Facts]:
+    """As `batch_or_404`, with what its own page asks besides."""
+    found = batchfacts.read(user, public_id)
+    if found is None:
+        raise Http404("No such batch.")
+    return found
 
 
 def document_or_404(user: User, public_id: str) -> Document:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from batches import figures, finishing, headway, listings, selectors, sentences, wording
+from batches.batchfacts import Facts
 from batches.engine import spending
 from batches.models import Batch, ProviderAccount
 
@@ -18,10 +19,11 @@ TOLD_EVERY = 10
 
 
 def head(
-    batch: Batch, progress: selectors.Progress, held: Sequence[ProviderAccount], *, now: datetime
+    batch: Batch, facts: Facts, progress: selectors.Progress, held: Sequence[ProviderAccount], *, now: datetime
 ) -> dict[str, Any]:
     """What stands above the documents; `summary_revision` changes with what of it does."""
-    waits_until = selectors.waits_until(batch, progress, now=now)
+    is_asked_to_wait = facts.cooled_down_at is not None and facts.cooled_down_at > now
+    waits_until = facts.cooled_down_at if progress.waiting_count and is_asked_to_wait else None
     is_paused, is_cancelled = batch.paused_at is not None, batch.cancelled_at is not None
     going = headway.of(batch, progress, now=now)
     since_saved = (now - going.last_saved_at).total_seconds() if going.last_saved_at else 0.0
@@ -32,7 +34,7 @@ def head(
     return {
         "badge": wording.BATCH_BADGES[progress.state],
         "second_badge": wording.second_badge(progress.state, is_paused=is_paused, is_cancelled=is_cancelled),
-        "starter": selectors.starters([batch]).get(batch.pk, ""),
+        "starter": facts.starter,
         "sentence": sentence,
         "breakdown": sentences.breakdown(progress),
         "headway": going,
@@ -54,7 +56,9 @@ def _cost_words(batch: Batch, progress: selectors.Progress) -> str:
         return f"Its spend cap is {cap}, and its account names no price." if cap else ""
     if not cap and progress.counts.total > SUMMED_MOST:
         return ""
-    spent = spending.spent(batch.pk)
+    sample = getattr(batch, "sample", None)
+    family = [batch.pk] if sample is None else [batch.pk, sample.pk]
+    spent = spending.spent_by_batch({batch.pk: family}).get(batch.pk, spending.Spent())
     if not cap and not spent.count:
         return ""
     so_far = figures.money(spent.amount(price), currency)

@@ -29,10 +29,11 @@ from batches import (
     wording,
 )
 from batches.actions import Chosen
+from batches.batchfacts import Facts
 from batches.engine import work
 from batches.models import Alert, Batch, ProviderAccount, Verb
 from batches.views import batch_head, bulk_actions, causes, problems, rows
-from batches.views.access import SignedInRequest, batch_or_404, typed
+from batches.views.access import SignedInRequest, batch_and_facts_or_404, typed
 from batches.wording import Group
 
 Q_MOST = 200
@@ -65,10 +66,10 @@ def _with(path: str, **parameters: str) -> str:
 @login_required
 @require_safe
 def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
-    batch = batch_or_404(request.user, public_id)
+    batch, facts = batch_and_facts_or_404(request.user, public_id)
     group, cause, q = _filter(request), _cause(request), _search(request)
     is_noticed = bool(request.GET.get("notice"))
-    context = _batch_context(request, batch, group=group, cause=cause, q=q)
+    context = _batch_context(request, batch, facts, group=group, cause=cause, q=q)
     page = listings.items_page(
         batch,
         group=group,
@@ -93,9 +94,9 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
     context |= {
         "search_notes": searching.read(q).notes,
         "search_examples": searching.EXAMPLES,
-        "bulk": bulk_actions.bar(batch, chosen, context["held_rights"], known=known),
+        "bulk": bulk_actions.bar(batch, chosen, context["held_rights"], earlier=facts.action_count, known=known),
         "cause_label": cause_title or "one cause" if cause else "",
-        "corrections": audits.corrections(batch),
+        "corrections": audits.corrections(batch) if facts.has_corrections else [],
         "conflict_words": batch.get_on_conflict_display(),
         "last_position": page.rows[-1].position if page.rows else None,
         "plan_words": problems.plan_words(batch.report.get("summary", {})),
@@ -109,8 +110,8 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
 @require_safe
 def batch_live(request: SignedInRequest, public_id: str) -> HttpResponse:
     """What changed on the batch page: summary, notices, and the rows that the page shows, each in its place."""
-    batch = batch_or_404(request.user, public_id)
-    context = _batch_context(request, batch, group=_filter(request), cause=_cause(request), q=_search(request))
+    batch, facts = batch_and_facts_or_404(request.user, public_id)
+    context = _batch_context(request, batch, facts, group=_filter(request), cause=_cause(request), q=_search(request))
     drawn = rows.shown(request.GET.get("rows", ""))
     now = listings.items_at(batch, rows.positions(drawn), reads_content=context["may_see_content"])
     changed = rows.changed(now, drawn)
@@ -148,12 +149,14 @@ def _shows_all_causes(request: HttpRequest) -> bool:
     return request.GET.get("causes", "") == "all"
 
 
-def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause: str, q: str) -> dict[str, Any]:
+def _batch_context(
+    request: SignedInRequest, batch: Batch, facts: Facts, *, group: str, cause: str, q: str
+) -> dict[str, Any]:
     """What the page and its live fragment both show of a batch."""
     held_rights = rights.rights(request.user, batch.workspace)
     all_causes = "all" if _shows_all_causes(request) else ""
     progress = selectors.progress(batch)
-    held = selectors.held_accounts(batch, progress)
+    held = selectors.held_accounts(batch, progress) if facts.may_wait_for_account else []
     notices = attention.notices(batch, progress.counts)
     reads_content = rights.VIEW_CONTENT in held_rights
     found = failures.Causes()
@@ -162,8 +165,8 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
             batch, total=progress.counts.total, shows_all=bool(all_causes), reads_content=reads_content
         )
     is_live = progress.state not in wording.ENDED_STATES
-    standstill, account_alerts = _trouble(batch) if is_live else ("", [])
-    head = batch_head.head(batch, progress, held, now=timezone.now())
+    standstill, account_alerts = _trouble(batch, facts) if is_live else ("", [])
+    head = batch_head.head(batch, facts, progress, held, now=timezone.now())
     sample = listings.sample_of(batch, progress, reads_content=reads_content)
     tabs = _tabs(batch, progress, group=group, q=q)
     current = next(tab for tab in tabs if tab.is_current)
@@ -207,9 +210,10 @@ def _batch_context(request: SignedInRequest, batch: Batch, *, group: str, cause:
     }
 
 
-def _trouble(batch: Batch) -> tuple[str, list[Alert]]:
+def _trouble(batch: Batch, facts: Facts) -> tuple[str, list[Alert]]:
     """What keeps a batch from moving, or may, beside a hold of its account."""
-    return work.standstill(now=timezone.now()), attention.account_alerts(batch)
+    alerts = attention.account_alerts(batch) if facts.has_account_alerts else []
+    return work.standstill_since(facts.pump_moved_at, now=timezone.now()), alerts
 
 
 def _notices_revision(

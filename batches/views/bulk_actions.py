@@ -90,14 +90,13 @@ class Bar:
         return [button.verb.label for button in self.buttons if button.refusal]
 
 
-def bar(batch: Batch, chosen: Chosen, held: Collection[str], *, known: int | None = None) -> Bar | None:
+def bar(batch: Batch, chosen: Chosen, held: Collection[str], *, earlier: int, known: int | None = None) -> Bar | None:
     """The bar for a person with the rights `held`; None for those who may do nothing here.
 
-    `known` is how many match, where the page has counted them already.
+    `earlier` is how many actions the batch has; `known` how many match, where the page has counted them already.
     """
     if not may_do_any(held):
         return None
-    earlier = BulkAction.objects.filter(batch=batch).count()
     ticked = [Button(verb, verb.label, verbs.PRICES[verb].value) for verb in _verbs() if verb in held]
     buttons: list[Button] = []
     matching = 0
