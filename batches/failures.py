@@ -228,7 +228,9 @@ def _named(batch: Batch, keys: Sequence[str], *, reads_content: bool) -> Mapping
     )
     columns = ("position", "document__business_id", "document__public_id", "version__job__failure_words")
     named: dict[str, list[FailedItem]] = defaultdict(list)
-    for key, *item in first.order_by("position").values_list("version__job__failure_cause", *columns):
+    # What they are called is looked up for the first ones alone.
+    found_first = BatchItem.objects.filter(pk__in=first.values("pk")).order_by("position")
+    for key, *item in found_first.values_list("version__job__failure_cause", *columns):
         found = FailedItem(*item)
         named[key].append(found if reads_content else replace(found, words=wording.WITHHELD))
     return named

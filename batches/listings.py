@@ -155,11 +155,14 @@ def items_page(
     """What `items_matching` gives, in manifest order, beyond a position."""
     items = items_matching(batch, group=group, cause=cause, q=q, is_noticed=is_noticed, reads_content=reads_content)
     backwards = before is not None
-    if backwards:
-        items = items.filter(position__lt=before).order_by("-position")
-    else:
-        items = items.filter(position__gt=-1 if after is None else after).order_by("position")
-    rows = [_item_row(values, reads_content) for values in items.values_list(*_ITEM_COLUMNS)[: limit + 1]]
+    order = "-position" if backwards else "position"
+    items = (
+        items.filter(position__lt=before) if backwards else items.filter(position__gt=-1 if after is None else after)
+    )
+    # The rows of the page are found first: what they show is looked up for them alone, and not for all that match.
+    found = BatchItem.objects.filter(pk__in=items.order_by(order).values("pk")[: limit + 1]).order_by(order)
+    shown = selectors.with_group(found).values_list(*_ITEM_COLUMNS)
+    rows = [_item_row(values, reads_content) for values in shown]
     has_more, rows = len(rows) > limit, rows[:limit]
     if backwards:
         rows.reverse()
