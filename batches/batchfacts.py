@@ -13,19 +13,18 @@ from django.db.models.functions import Coalesce, Concat
 
 from batches import attention, audits, selectors
 from batches.engine import work
-from batches.models import AccountHealth, AuditEntry, Batch, BulkAction, Lane, PacingLane, ProviderAccount
+from batches.models import AuditEntry, Batch, BulkAction, Lane, PacingLane
 
 
 @dataclass(frozen=True)
 class Facts:
     """`pump_moved_at` is when any worker last gave a sign; `cooled_down_at` until when the provider asked that nothing
-    new be sent, over or not. `may_wait_for_account`: some account is held, so that documents may wait for it."""
+    new be sent, over or not."""
 
     starter: str
     action_count: int
     pump_moved_at: datetime | None
     cooled_down_at: datetime | None
-    may_wait_for_account: bool
     has_account_alerts: bool
     has_corrections: bool
 
@@ -42,7 +41,6 @@ def read(person: selectors.Person, public_id: str) -> tuple[Batch, Facts] | None
         action_count=read["action_count"],
         pump_moved_at=read["pump_moved_at"],
         cooled_down_at=selectors.instant(read["cool_down_until_us"]),
-        may_wait_for_account=read["may_wait_for_account"],
         has_account_alerts=read["has_account_alerts"],
         has_corrections=read["has_corrections"],
     )
@@ -59,7 +57,6 @@ def _with_facts(batches: QuerySet[Batch]) -> QuerySet[Batch]:
         action_count=Coalesce(Subquery(actions.annotate(count=Count("pk")).values("count")), 0),
         pump_moved_at=Subquery(moved.values("last")),
         cool_down_until_us=Coalesce(Subquery(lane.values("cool_down_until_us")[:1]), 0, output_field=IntegerField()),
-        may_wait_for_account=Exists(ProviderAccount.objects.filter(health=AccountHealth.HELD)),
         has_account_alerts=Exists(attention.open_about(OuterRef("account"))),
         has_corrections=Exists(audits.of_corrections(subject)),
     )

@@ -45,6 +45,7 @@ class Tally:
     due_at: datetime | None
     is_unled: bool
     is_stopped: bool
+    account_id: int | None
 
 
 def tallies(batch_ids: Collection[int]) -> list[Tally]:
@@ -53,9 +54,10 @@ def tallies(batch_ids: Collection[int]) -> list[Tally]:
         return list(_rows(cursor.fetchall()))
 
 
-def _rows(found: list[tuple[str, int, str, int, datetime | str | None, int, int]]) -> Iterator[Tally]:
-    for kind, batch_id, state, count, due_at, is_unled, is_stopped in found:
-        yield Tally(kind, batch_id, state, count, _at(due_at) if due_at else None, bool(is_unled), bool(is_stopped))
+def _rows(found: list[tuple[str, int, str, int, datetime | str | None, int, int, int | None]]) -> Iterator[Tally]:
+    for kind, batch_id, state, count, due_at, is_unled, is_stopped, account_id in found:
+        at = _at(due_at) if due_at else None
+        yield Tally(kind, batch_id, state, count, at, bool(is_unled), bool(is_stopped), account_id)
 
 
 def _at(value: datetime | str) -> datetime:
@@ -111,7 +113,7 @@ _SQL = (
     "SELECT kind, batch_id, state, count, due_at, "  # noqa: S608 - as above
     "CASE WHEN lead_batch_id IS NULL THEN 1 ELSE 0 END, "
     f"CASE WHEN account_id IN (SELECT id FROM {_ACCOUNTS} WHERE health = '{AccountHealth.HELD}') "
-    f"OR lead_batch_id IN (SELECT id FROM {_BATCHES} WHERE paused_at IS NOT NULL) THEN 1 ELSE 0 END "
+    f"OR lead_batch_id IN (SELECT id FROM {_BATCHES} WHERE paused_at IS NOT NULL) THEN 1 ELSE 0 END, account_id "
     f"FROM ({' UNION ALL '.join(_BRANCHES)}) counted"
 )
 

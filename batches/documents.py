@@ -20,6 +20,7 @@ from batches.models import (
     DocumentNote,
     DocumentVersion,
     Job,
+    JobEvent,
     JobState,
     Submission,
     SubmissionOutcome,
@@ -120,6 +121,7 @@ class History:
     submissions: Sequence[SentRow]
     items: Sequence[BatchItem]
     notes: Sequence[DocumentNote]
+    events: Sequence[JobEvent]
     timeline: Sequence[timelines.Entry]
     reads_content: bool
 
@@ -227,17 +229,20 @@ def history(document: Document, *, number: int | None, reads_content: bool, audi
     items = BatchItem.objects.filter(version=chosen.version).select_related("batch").order_by("-batch_id")
     sent = Submission.objects.filter(job=chosen.job).defer("body_inline").order_by("-sequence")
     submissions = list(sent[:SUBMISSIONS_SHOWN])
+    events = list(JobEvent.objects.filter(job=chosen.job).order_by("-id")[: timelines.EVENTS_SHOWN])
     return History(
         chosen=chosen,
         versions=rows,
         submissions=[SentRow(submission, chosen.job) for submission in submissions],
         items=list(items[:BATCHES_SHOWN]),
         notes=list(document.notes.order_by("-id")[:NOTES_SHOWN]),
+        events=events,
         timeline=timelines.timeline(
             chosen.version,
             chosen.job,
             chosen.artifact,
             submissions,
+            events,
             reads_content=reads_content,
             audited=document if audits else None,
         ),

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, QuerySet, Value, When, Window
+from django.db.models import Case, Count, F, IntegerField, Max, Q, QuerySet, Value, When, Window
 from django.db.models.functions import RowNumber
 
-from batches import figures, selectors, wording
+from batches import counting, figures, selectors, wording
 from batches.models import (
     FAILED_STATES,
     Batch,
@@ -182,39 +182,26 @@ def title_of(batch: Batch, key: str) -> str:
 def _groups(batch: Batch, total: int) -> list[Cause]:
     settled: SettledCounts | None = getattr(batch, "settled_counts", None)
     kept = settled.causes if settled is not None and settled.settled_at is not None else None
+    counted = map(CauseCount.of_json, kept) if kept is not None else _counted(batch)
     # Class and code follow from the cause, but for the letters of the code.
     groups: dict[str, Cause] = {}
-    for key, failure_class, code, count, first, last in _kept(kept) if kept is not None else _counted(batch):
-        met = groups.get(key)
-        if met is None:
-            groups[key] = Cause(key, failure_class, code, count, count / max(total, 1), first, last)
-        else:
-            both = met.count + count
-            groups[key] = replace(
-                met,
-                count=both,
-                share=both / max(total, 1),
-                first_at=min(first, met.first_at),
-                last_at=max(last, met.last_at),
-            )
+    for each in counted:
+        met = groups.get(each.cause)
+        count = each.count + (met.count if met else 0)
+        groups[each.cause] = Cause(
+            each.cause,
+            met.failure_class if met else each.failure_class,
+            met.code if met else each.code,
+            count,
+            count / max(total, 1),
+            min(each.first_at, met.first_at) if met else each.first_at,
+            max(each.last_at, met.last_at) if met else each.last_at,
+        )
     return sorted(groups.values(), key=lambda cause: (-cause.count, cause.failure_class, cause.code, cause.key))
 
 
-#: Cause, class, code, count, and when the first and the last of them failed.
-_Alike = tuple[str, str, str, int, datetime, datetime]
-
-
-def _kept(rows: Iterable[list[Any]]) -> Iterator[_Alike]:
-    for each in map(CauseCount.of_json, rows):
-        yield each.cause, each.failure_class, each.code, each.count, each.first_at, each.last_at
-
-
-def _counted(batch: Batch) -> Iterable[_Alike]:
-    job = "version__job__"
-    alike = failed_items(batch).order_by().values_list(*(f"{job}failure_{name}" for name in ("cause", "class", "code")))
-    changed_at = f"{job}state_changed_at"
-    counted = alike.annotate(count=Count("pk"), first=Min(changed_at), last=Max(changed_at))
-    return counted.order_by("-count", f"{job}failure_cause")[:_GROUPS_MOST]
+def _counted(batch: Batch) -> list[CauseCount]:
+    return [each for _batch_id, each in counting.causes([batch.pk], most=_GROUPS_MOST)]
 
 
 def _named(batch: Batch, keys: Sequence[str], *, reads_content: bool) -> Mapping[str, list[FailedItem]]:

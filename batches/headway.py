@@ -1,6 +1,6 @@
 """Read-only queries behind the progress of one batch that moves: its last minutes, its turns, its tail.
 
-What follows from them is `finishing.py`, pure. At most four queries, two of them only near the end.
+What follows from them is `finishing.py`, pure. At most three queries, two of them only near the end.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Count, Exists, Max, OuterRef, Q
+from django.db.models import Count, Exists, Max, OuterRef, Q, Subquery, Sum, Value
+from django.db.models.functions import Coalesce
 
 from batches import finishing, selectors, sentences, wording
 from batches.models import OUTCOME_STATES, AccountHealth, Batch, Duration, Job, JobState
@@ -70,14 +71,14 @@ def of(batch: Batch, progress: selectors.Progress, *, now: datetime) -> Headway:
     if not remaining:
         return Headway(why_not=_why_not(batch, progress))
     count, span = finishing.spans(max(1.0, (now - batch.created_at).total_seconds()))
-    finished, last_saved_at = _lately(batch, count, span, now=now)
+    finished, last_saved_at, others = _lately(batch, count, span, now=now)
     is_tail = finishing.is_tail(remaining + progress.counts.held, progress.counts.total)
     usual, slow = _renders(batch) if is_tail else (None, None)
     tail = _tail(batch) if is_tail else []
     why_not = _why_not(batch, progress)
     if why_not:
         return Headway("", "", why_not, last_saved_at, tail, remaining if is_tail else 0)
-    share, shares = _turns(batch) if progress.waiting_count else (1, 1)
+    share, shares = (batch.weight, batch.weight + others) if progress.waiting_count else (1, 1)
     work = finishing.Work(
         remaining=remaining,
         waiting=progress.waiting_count,
@@ -106,23 +107,29 @@ def _why_not(batch: Batch, progress: selectors.Progress) -> str:
     return "How long it takes is not said while documents are held." if progress.state == BatchState.HELD else ""
 
 
-def _lately(batch: Batch, count: int, span: float, *, now: datetime) -> tuple[list[int], datetime | None]:
-    """What came to rest in each of the last spans, the newest first, and when the last one was saved in that time."""
+def _lately(batch: Batch, count: int, span: float, *, now: datetime) -> tuple[list[int], datetime | None, int]:
+    """What came to rest in each of the last spans, the newest first; when the last one was saved in that time; and the
+    weight of the other batches that are sent at its account."""
     edges = [now - timedelta(seconds=span * number) for number in range(count + 1)]
     counts = {
         f"n{number}": Count("pk", filter=Q(state_changed_at__gt=edges[number + 1], state_changed_at__lte=edges[number]))
         for number in range(count)
     }
     rested = Job.objects.filter(state__in=OUTCOME_STATES, state_changed_at__gt=edges[-1], version__items__batch=batch)
-    row = rested.aggregate(**counts, last=Max("state_changed_at", filter=Q(state=JobState.SAVED)))
-    return [row[f"n{number}"] for number in range(count)], row["last"]
+    row = rested.aggregate(
+        **counts,
+        last=Max("state_changed_at", filter=Q(state=JobState.SAVED)),
+        # Asked in the same statement, of which Django makes one only beside something that is counted.
+        others=Coalesce(_others(batch), 0) + 0 * Count("pk"),
+    )
+    return [row[f"n{number}"] for number in range(count)], row["last"], row["others"]
 
 
-def _turns(batch: Batch) -> tuple[int, int]:
-    """The weight of this batch, and of all that are sent at its account, itself included."""
+def _others(batch: Batch) -> Subquery:
     waits = Job.objects.filter(account=batch.account_id, lead_batch=OuterRef("pk"), state=JobState.PENDING)
     running = Batch.objects.filter(Exists(waits), paused_at=None, cancelled_at=None).exclude(pk=batch.pk)
-    return batch.weight, batch.weight + sum(running.values_list("weight", flat=True))
+    together = running.order_by().annotate(all=Value(1)).values("all").annotate(weights=Sum("weight"))
+    return Subquery(together.values("weights"))
 
 
 def _renders(batch: Batch) -> tuple[float | None, float | None]:

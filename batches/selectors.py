@@ -84,6 +84,7 @@ class Progress:
     `in_progress_states` splits the counter in_progress by job state; `attention_count` are failed items that nobody
     dismissed. `repeat_count` are those being submitted that nobody sends just now: they wait to be sent again, from
     `repeat_at` on. `unneeded_count` are waiting ones that no batch needs any more: they end without being sent again.
+    `stopped_at` are the accounts at which some of it may be stopped.
     """
 
     state: BatchState = BatchState.COMPLETE
@@ -93,6 +94,7 @@ class Progress:
     repeat_count: int = 0
     repeat_at: datetime | None = None
     unneeded_count: int = 0
+    stopped_at: frozenset[int] = field(default=frozenset(), compare=False, repr=False)
 
     @property
     def waiting_count(self) -> int:
@@ -221,6 +223,7 @@ class _Found:
     repeat_at: datetime | None = None
     unsaved: Counter[tuple[str, bool, bool]] = field(default_factory=Counter)
     in_doubt: Counter[tuple[str, bool, bool]] = field(default_factory=Counter)
+    stopped_at: set[int] = field(default_factory=set)
 
     @classmethod
     def by_batch(cls, tallies: Iterable[counting.Tally]) -> dict[int, _Found]:
@@ -236,6 +239,8 @@ class _Found:
                 self.total = tally.count
             case "unsaved":
                 self.unsaved[key] += tally.count
+                if tally.is_stopped and tally.account_id is not None and tally.state in ACTIVE_STATES:
+                    self.stopped_at.add(tally.account_id)
             case "cancelled":
                 self.cancelled += tally.count
                 if tally.state != JobState.SAVED:
@@ -274,6 +279,7 @@ class _Found:
             self.repeats,
             self.repeat_at,
             unneeded,
+            frozenset(self.stopped_at),
         )
 
 
@@ -398,13 +404,13 @@ def usable_accounts(workspaces: Iterable[Workspace] | QuerySet[Workspace]) -> Qu
 
 def held_accounts(batch: Batch, progress: Progress) -> list[ProviderAccount]:
     """The held accounts on which items of this batch wait, or at which they are; not asked where nothing can be."""
-    if not (progress.counts.held or progress.counts.in_progress):
+    if not progress.stopped_at or not (progress.counts.held or progress.counts.in_progress):
         return []
     states = (JobState.PENDING, *IN_FLIGHT_STATES)
     waiting = Job.objects.filter(
         among_its_versions(batch, ""), account=OuterRef("pk"), state__in=states, version__items__batch=batch
     )
-    held = ProviderAccount.objects.filter(Exists(waiting), health=AccountHealth.HELD)
+    held = ProviderAccount.objects.filter(Exists(waiting), pk__in=progress.stopped_at, health=AccountHealth.HELD)
     return list(held.defer(*ACCOUNT_SECRETS).order_by("pk"))
 
 

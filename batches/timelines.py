@@ -99,14 +99,17 @@ def timeline(
     job: Job,
     artifact: Artifact | None,
     submissions: Sequence[Submission],
+    events: Sequence[JobEvent],
     *,
     reads_content: bool,
     audited: Document | None = None,
 ) -> list[Entry]:
-    """Everything recorded about this version, oldest first, in four queries at most. The words of an event may be the
-    provider's, and quote the document: without `reads_content` its reason is told instead. `audited` is its document,
-    where the reader may see the audit log."""
-    events = list(JobEvent.objects.filter(job=job).order_by("-id")[:EVENTS_SHOWN])
+    """Everything recorded about this version, oldest first, in three queries at most. `submissions` and `events` are
+    its job's, newest first.
+
+    The words of an event may be the provider's, and quote the document: without `reads_content` its reason is told
+    instead. `audited` is its document, where the reader may see the audit log.
+    """
     exchanges = list(Exchange.objects.filter(job=job).order_by("-id")[:EXCHANGES_SHOWN])
     maker = version.created_by.get_username() if version.created_by else ""
     made = [Entry(version.created_at, "state", "Taken in", "waiting", version.reason, maker, reached=JobState.PENDING)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -98,9 +98,10 @@ def offers(
     """What each verb could be applied to of the `count` that match: looked at one by one where it is not much, else at
     most."""
     looks = count <= OFFERED_EXACTLY
-    ids = list(matching.order_by().values_list("pk", flat=True)[: OFFERED_EXACTLY + 1]) if looks else []
-    is_exact = looks and len(ids) <= OFFERED_EXACTLY
-    found = _counted(ids) if is_exact else _possible(matching, now=now)
+    few = matching.order_by().values("pk")[: OFFERED_EXACTLY + 1]
+    seen = standings.of_items(BatchItem.objects.filter(pk__in=few)) if looks else {}
+    is_exact = looks and len(seen) <= OFFERED_EXACTLY
+    found = _alike(seen.values()) if is_exact else _possible(matching, now=now)
     counts: Counter[Verb] = Counter()
     renders: Counter[Verb] = Counter()
     for shapes, count in found:
@@ -114,9 +115,8 @@ def offers(
     return {verb: Offer(verb, counts[verb], renders[verb], is_exact) for verb in Verb}
 
 
-def _counted(ids: Sequence[int]) -> Iterator[tuple[list[Standing], int]]:
-    counted = Counter(standings.of_items(BatchItem.objects.filter(pk__in=ids)).values())
-    return (([standing], count) for standing, count in counted.items())
+def _alike(seen: Iterable[Standing]) -> Iterator[tuple[list[Standing], int]]:
+    return (([standing], count) for standing, count in Counter(seen).items())
 
 
 def _possible(matching: QuerySet[BatchItem], *, now: datetime) -> Iterator[tuple[list[Standing], int]]:

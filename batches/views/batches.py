@@ -89,8 +89,7 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
     }
     cause_title = context["causes"].titles.get(cause, "")
     chosen = replace(Chosen.of(request.GET.dict()), cause_title=cause_title)
-    is_only_state = group and not (cause or q or is_noticed)
-    known = context["current"].count if is_only_state else None
+    known = None if q or is_noticed else _matching(context, group=group, cause=cause)
     context |= {
         "search_notes": searching.read(q).notes,
         "search_examples": searching.EXAMPLES,
@@ -104,6 +103,13 @@ def batch_detail(request: SignedInRequest, public_id: str) -> HttpResponse:
         "warnings": problems.presented(batch.report.get("warnings", [])) if context["may_see_content"] else [],
     }
     return render(request, "batches/batch_detail.html", context)
+
+
+def _matching(context: dict[str, Any], *, group: str, cause: str) -> int | None:
+    """How many match a state or a cause, as far as the page has counted them already."""
+    if cause:
+        return next((each.count for each in context["causes"].shown if each.key == cause), None)
+    return context["current"].count if group else None
 
 
 @login_required
@@ -156,7 +162,7 @@ def _batch_context(
     held_rights = rights.rights(request.user, batch.workspace)
     all_causes = "all" if _shows_all_causes(request) else ""
     progress = selectors.progress(batch)
-    held = selectors.held_accounts(batch, progress) if facts.may_wait_for_account else []
+    held = selectors.held_accounts(batch, progress)
     notices = attention.notices(batch, progress.counts)
     reads_content = rights.VIEW_CONTENT in held_rights
     found = failures.Causes()

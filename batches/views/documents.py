@@ -112,7 +112,7 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
     is_current = history.version == document.current_version
     offers = verbs.offers(request, document, now=now) if is_current else []
     may = verbs.allowed(offers, wording.suggested_verb(job.failure_class, job.failure_code))
-    is_live = not history.is_at_rest or verbs.waits_for_answer(job, now=now)
+    is_live = not history.is_at_rest or verbs.waits_for_answer(history.events, now=now)
     news = staleness.of_document(document) if is_current else None
     place = places.place(history.items, request.GET, reads_content=reads_content)
     return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -21,7 +21,7 @@ from batches import rights
 from batches.engine import applying, latewatch, standings, verbs
 from batches.engine.orders import Order
 from batches.engine.verbs import Answer, Asked
-from batches.models import BatchItem, Document, ItemResult, Job, JobEvent, Verb
+from batches.models import BatchItem, Document, ItemResult, JobEvent, Verb
 from batches.views.access import SignedInRequest, batch_or_404, by, document_or_404, typed
 
 NO_RIGHT = "Your role in this workspace does not allow it."
@@ -135,8 +135,9 @@ def _offer(verb: Verb, answers: Sequence[Answer], *, has_right: bool, page: str)
     return Offer(verb, price.value, refusal, best.to_confirm, verb in verbs.NEEDS_REASON, page)
 
 
-def waits_for_answer(job: Job, *, now: datetime) -> bool:
-    """Whether somebody has just asked the provider (Check again), and the answer is not there yet."""
+def waits_for_answer(events: Iterable[JobEvent], *, now: datetime) -> bool:
+    """Whether somebody has just asked the provider (Check again), and the answer is not there yet, by the newest events
+    of the job, the last one first."""
     reasons = (Verb.CHECK_AGAIN.value, latewatch.ANSWERED)
-    last = JobEvent.objects.filter(job=job, reason__in=reasons).order_by("-id").first()
+    last = next((event for event in events if event.reason in reasons), None)
     return last is not None and last.reason == Verb.CHECK_AGAIN and last.at > now - ANSWER_WITHIN

@@ -251,7 +251,7 @@ def test_the_number_of_queries_is_fixed(batch: Batch, operator: Client, django_a
     for n in range(60):
         exchange(job, n, "poll", 200)
         event(job, n, "accepted", "accepted")
-    with django_assert_max_num_queries(17):
+    with django_assert_max_num_queries(15):
         operator.get(page_of(job))
 
 

@@ -197,7 +197,7 @@ def test_each_failure_stands_on_one_page_in_a_constant_number_of_queries(
         fail(batch, 3, business_id="")
     address, seen = "/failed/", []
     while address:
-        with django_assert_max_num_queries(17):
+        with django_assert_max_num_queries(15):
             page = operator.get(address).text
         seen += ids(page)
         older = re.search(r'href="([^"]*after=[^"]*)">Older', page)
