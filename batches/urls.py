@@ -166,6 +166,7 @@ pages: list[URLPattern | URLResolver] = [
     path("help/", help.help_index, name="help_index"),
     path("help/<slug:name>/", help.help_topic, name="help_topic"),
     path("webhooks/<slug:account>", webhooks.webhook, name="webhook"),
+    path("webhooks/<slug:account>/<slug:token>/<slug:key>", webhooks.callback, name="callback"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
 ]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from django.conf import settings
+from django.utils.crypto import constant_time_compare, salted_hmac
+
 from batches.conf import ENGINE
+from batches.engine import received
 from batches.manifests import Limits
 from batches.models import ProviderAccount
 from batches.models.accounts import sound_hosts
-from batches.providers import make_provider
-from batches.providers.base import Provider, ProviderConfig
+from batches.providers import adapter_of, make_provider
+from batches.providers.base import Option, Provider, ProviderConfig
+from batches.storage import ArtifactStore, open_store
 
 
 def provider_config(account: ProviderAccount) -> ProviderConfig:
@@ -22,7 +29,49 @@ def provider_config(account: ProviderAccount) -> ProviderConfig:
         read_timeout=ENGINE.read_timeout,
         download_timeout=ENGINE.download_timeout,
         pool_size=ENGINE.submit_threads + ENGINE.poll_threads + ENGINE.fetch_threads,
+        options=sound_options(account),
+        callback_url=callback_url(account),
     )
+
+
+def sound_options(account: ProviderAccount) -> Mapping[str, str]:
+    """The options of its kind, each with its value or its default. A row may have been written past the model."""
+    given = account.options if isinstance(account.options, dict) else {}
+    return {
+        option.name: value if isinstance(value := given.get(option.name), str) and value else option.default
+        for option in adapter_of(account.kind).options
+    }
+
+
+def callback_url(account: ProviderAccount) -> str:
+    """Where the provider may call about this account's jobs; empty where no public address is known.
+
+    Known to nobody else: it ends in a token that this installation alone can make, since not every provider signs.
+    """
+    base = account.webhook_url or (f"{settings.PUBLIC_URL}/webhooks/{account.slug}" if settings.PUBLIC_URL else "")
+    return f"{base.rstrip('/')}/{_token(account.slug, settings.SECRET_KEY)}" if base else ""
+
+
+def is_callback_token(slug: str, token: str) -> bool:
+    """Whether an address with this token was given out for the account, with the key of now or one of before."""
+    secrets = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
+    return any(constant_time_compare(token, _token(slug, secret)) for secret in secrets)
+
+
+def _token(slug: str, secret: str | bytes) -> str:
+    return salted_hmac("batches.callback", slug, secret=secret, algorithm="sha256").hexdigest()[:40]
+
+
+def problems(account: ProviderAccount) -> list[str]:
+    """Why this account cannot be used safely as it is set, as sentences that say what to do; none when it can."""
+    config = provider_config(account)
+    adapter = adapter_of(account.kind)
+    missing = [f"{each.label} is missing: {each.help}" for each in adapter.options if _is_missing(each, config)]
+    return missing or adapter.problems(config)
+
+
+def _is_missing(option: Option, config: ProviderConfig) -> bool:
+    return option.required and not config.options[option.name]
 
 
 def document_limits(account: ProviderAccount) -> Limits:
@@ -32,9 +81,13 @@ def document_limits(account: ProviderAccount) -> Limits:
 
 
 class Providers:
-    """The adapters of one process, one per account, made anew when the account's address or key has changed."""
+    """The adapters of one process, one per account, made anew when the account's address or key has changed.
 
-    def __init__(self) -> None:
+    Files that a provider sends to us are kept in `store`, the installation's own if none is given.
+    """
+
+    def __init__(self, store: ArtifactStore | None = None) -> None:
+        self._store = store
         self._made: dict[int, tuple[ProviderConfig, Provider]] = {}
 
     def of(self, account: ProviderAccount) -> Provider:
@@ -42,7 +95,8 @@ class Providers:
         known = self._made.get(account.pk)
         if known is not None and known[0] == config:
             return known[1]
-        provider = make_provider(account.kind, config)
+        store = self._store or open_store(settings.STORAGE_URL)
+        provider = received.receiving(make_provider(account.kind, config), store, account.slug)
         self._made[account.pk] = (config, provider)
         return provider
 

@@ -82,6 +82,8 @@ def judge_error(
 ) -> Change:
     """No id came back: where the submission goes is decided by `retries.decide_submission`."""
     claim, submission = sending.prepared.claim, sending.submission
+    if isinstance(error, errors.TooManyAtOnce) and not sending.others_in_flight:
+        error = error.as_refused_key()
     facts = retries.SubmissionFacts(
         in_doubt=sending.prepared.doubt_before,
         tries=_without_this(submission.try_count),

@@ -26,6 +26,7 @@ class FollowStep(enum.Enum):
 
     POLL = "poll"
     FETCH = "fetch"
+    START = "start"  # have its draft begun, once it is committed that this is tried
     FETCHING = "fetching"  # a thread has begun it; nothing is left to begin
 
 

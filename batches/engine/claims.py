@@ -56,6 +56,7 @@ class OpenSubmission:
     accepted_at: datetime | None = None
     watch_until: datetime | None = None  # set once it was given up on
     last_sent_at: datetime | None = None
+    started_at: datetime | None = None
 
     def with_result(self, result: dict[str, Any]) -> OpenSubmission:
         return replace(self, result=result)
@@ -72,7 +73,8 @@ class Claim:
     `input_bytes` is the size of its input, `batch_size` how many items its batch has; `unfinished_at` when a status
     read last found it unfinished, `status_word` what it said then, and `observed` how long it took, once its end was
     seen: what durations are learned from. `refused_keys` counts its submissions that were refused for good. `lost_key`
-    is where its PDF was stored, when it is fetched again because the store no longer has it.
+    is where its PDF was stored, when it is fetched again because the store no longer has it. `starts_draft`: that its
+    draft is begun now is committed, so its next step is that call and no status read.
     """
 
     job_id: int
@@ -100,6 +102,7 @@ class Claim:
     observed: Sample | None = None
     lost_key: str | None = None
     refused_keys: int = 0
+    starts_draft: bool = False
 
     def moved(self, state: JobState, **changes: Any) -> Claim:
         return replace(self, state=state, **changes)

@@ -131,7 +131,7 @@ def ask_for_link(claim: Claim, provider: Provider, *, now: datetime, trail: Trai
         return NotCollected("unreached", error.words, exchanges, error=error, lane=Lane.POLL)
     exchanges = (*exchanges, status.exchange)
     if status.phase is not JobPhase.SUCCEEDED or status.result is None:
-        kind = "unfinished" if status.phase is JobPhase.RUNNING else "gone"
+        kind = "gone" if status.phase in (JobPhase.SUCCEEDED, JobPhase.FAILED) else "unfinished"
         words = f"The link is dead and the provider now says “{status.status_word}”."
         return NotCollected(kind, words, exchanges, lane=Lane.POLL)
     kept, known = claim.submission.result if claim.submission else None, result_ref(claim)

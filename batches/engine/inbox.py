@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from django.db.models import F
@@ -26,8 +27,8 @@ from batches.models import (
     WebhookOutcome,
     WebhookRefusal,
 )
-from batches.providers import make_provider, redaction
-from batches.providers.base import Capabilities, ProviderConfig, ProviderEvent, SignatureRefused
+from batches.providers import capabilities_of, make_provider, redaction
+from batches.providers.base import Capabilities, Provider, ProviderConfig, ProviderEvent, SignatureRefused
 from batches.providers.errors import ProviderError
 
 #: The largest body that is taken. Events are notices of a few hundred bytes; this leaves room for a vendor's growth.
@@ -67,20 +68,51 @@ def receive(account: ProviderAccount, headers: Mapping[str, str], body: bytes, *
     """
     if len(body) > BODY_BYTES_MOST:
         raise Refused(413, "The body is too large.")
+    with opened(account) as (provider, config):
+        if not provider.capabilities.webhook_signature:
+            raise Refused(401, "This provider signs nothing: its calls come to the address that each document has.")
+        signed_at = verify(provider, headers, body, config, now=now)
+        try:
+            found = provider.parse_webhook(body)
+        except ValueError as error:
+            raise Refused(400, "The body is no event that can be read.") from error
+    return take(account, found, body, headers, signed_at=signed_at, now=now)
+
+
+@contextmanager
+def opened(account: ProviderAccount) -> Iterator[tuple[Provider, ProviderConfig]]:
+    """The account's adapter and its settings. Raises `Refused`."""
     try:
         config = provider_config(account)
         provider = make_provider(account.kind, config)
     except (TypeError, ValueError, LookupError, ProviderError):
         raise Refused(503, "The account's settings cannot be used; nothing is taken until they can.") from None
     try:
-        signed_at = provider.verify_webhook(headers, body, config.webhook_secrets, now=now)
-        found = provider.parse_webhook(body)
-    except SignatureRefused as error:
-        raise Refused(401, error.words) from error
-    except ValueError as error:
-        raise Refused(400, "The body is no event that can be read.") from error
+        yield provider, config
     finally:
         provider.close()
+
+
+def verify(
+    provider: Provider, headers: Mapping[str, str], body: bytes, config: ProviderConfig, *, now: datetime
+) -> datetime:
+    """The signed time of a proven delivery. Raises `Refused`."""
+    try:
+        return provider.verify_webhook(headers, body, config.webhook_secrets, now=now)
+    except SignatureRefused as error:
+        raise Refused(401, error.words) from error
+
+
+def take(
+    account: ProviderAccount,
+    found: Sequence[ProviderEvent],
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    signed_at: datetime,
+    now: datetime,
+) -> int:
+    """Store what was proven, then wake what it is about. How many events were not stored before."""
     digest = hashlib.sha256(body).hexdigest()
     events = {digest if not index else f"{digest}:{index}": event for index, event in enumerate(found)}
     kept = {name.lower(): redaction.cleaned(value, limit=300) for name, value in headers.items()}
@@ -94,7 +126,7 @@ def receive(account: ProviderAccount, headers: Mapping[str, str], body: bytes, *
     )
     new = _store(events, delivery)
     _wake(account.pk, list(events), now=now)
-    _heed(account.pk, {event.type for event in new}, provider.capabilities, signed_at=signed_at, now=now)
+    _heed(account.pk, {event.type for event in new}, capabilities_of(account.kind), signed_at=signed_at, now=now)
     return len(new)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from batches.engine import answers, breaker, changes, cutoff, fetched, polling, steps
+from batches.engine import answers, breaker, changes, cutoff, drafting, fetched, polling, steps
 from batches.engine.changes import Change
 from batches.engine.polling import PollContext
 from batches.engine.polls import Polls
+from batches.providers.base import Accepted, JobPhase
 
 
 def judge(result: steps.JobResult, context: PollContext, polls: Polls) -> Change:
@@ -17,9 +18,12 @@ def judge(result: steps.JobResult, context: PollContext, polls: Polls) -> Change
         case steps.WindowClosed():
             return answers.judge_window_closed(claim, now=now, counted=True)
         case steps.Answered(sending=sending, answer=answer, at=at):
-            return polls.timed(answers.judge_answer(sending, answer, account, now=at), account)
+            is_draft = isinstance(answer, Accepted) and answer.is_draft
+            return polls.timed(answers.judge_answer(sending, answer, account, now=at), account, is_draft=is_draft)
         case steps.SendFailed(sending=sending, error=error, at=at):
             return answers.judge_error(sending, error, account, now=at, rng=rng)
+        case steps.StatusRead(status=status) if status.phase is JobPhase.DRAFT and drafting.may_start(claim, context):
+            return drafting.starting(claim, status, context)
         case steps.StatusRead(status=status):
             change = polling.judge_status(claim, status, context)
             if change.after is not None:
@@ -27,6 +31,10 @@ def judge(result: steps.JobResult, context: PollContext, polls: Polls) -> Change
             return change
         case steps.StatusFailed(error=error):
             return polling.judge_error(claim, error, context)
+        case steps.Started(answer=answer):
+            return drafting.judge_started(claim, answer, context)
+        case steps.StartFailed(error=error):
+            return drafting.judge_start_error(claim, error, context)
         case steps.Fetched(collected=collected):
             return breaker.with_download(fetched.judge_collected(claim, collected, now=now), account)
         case steps.FetchMissed(missed=missed):

@@ -181,12 +181,14 @@ class Polls:
         plan = learned.plan(expectations.size_class(claim.input_bytes))
         return None if plan is None else learned.sentinels.plan(claim.job_id, plan)
 
-    def timed(self, change: Change, account: ProviderAccount) -> Change:
+    def timed(self, change: Change, account: ProviderAccount, *, is_draft: bool = False) -> Change:
         """A fresh acceptance with the instant of its first status read."""
         after, move = change.after, change.move
         if move is None or after is None or move.to_state is not JobState.ACCEPTED or change.submission_id is None:
             return change
         change = self.with_deadline(change, account)
+        if is_draft:
+            return change  # read at once, so that it is begun
         after, move = change.after, change.move
         assert after is not None
         assert move is not None

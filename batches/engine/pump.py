@@ -96,7 +96,7 @@ class Pump:
         self._held = Holdings(self.conf, self._threads)
         self._departures = Departures(self.conf, self._threads, self._held, store=self.store, clock=self.clock)
         self._polls = Polls(self.conf, self.rng)
-        self._reads = Reads(self.conf, self._threads, self._held, self._polls, clock=self.clock)
+        self._reads = Reads(self.conf, self._threads, self._held, self._polls, store=self.store, clock=self.clock)
         given = (self.conf, self._threads, self._held, self.store, self.checker, self.clock)
         self._fetches = Fetches(*given, link_slots=self._reads.slots)
         self._wakeups = Wakeups(self.conf)
@@ -325,7 +325,7 @@ class Pump:
         match result:
             case steps.Answered() | steps.SendFailed():
                 self._departures.met(account_id)
-            case steps.StatusRead() | steps.StatusFailed():
+            case steps.StatusRead() | steps.StatusFailed() | steps.Started() | steps.StartFailed():
                 self._reads.slots.met(account_id)
             case steps.NotReadYet():
                 self._reads.slots.missed(account_id)
@@ -337,7 +337,7 @@ class Pump:
     # --- writing ---
 
     def _queue(self, change: Change, now: datetime) -> None:
-        if change.move is None and change.follow is not None:
+        if change.move is None and change.follow is not None and change.follow.step is not FollowStep.START:
             assert change.after is not None
             self._held.put(change.after)
             self._polls.schedule(change.after, change.follow.due_at)
@@ -361,7 +361,7 @@ class Pump:
                     self._saved.add(change.claim.version_id)
                 if job_id in stale or change.follow is None:
                     self._let_go(job_id)
-                elif job_id in self._held and change.move is not None:
+                elif job_id in self._held and (change.move is not None or change.follow.step is FollowStep.START):
                     self._go_on(change, now)
         if self._outbox.take_held_back():
             self._refresh_at = now

@@ -49,14 +49,15 @@ def run_pump(*, stopping: Callable[[], bool], life: str = "") -> Tally | None:
     slot = slots.acquire(owner, now=clock.now())
     if slot is None:
         return None
-    providers = Providers()
+    store = open_store(settings.STORAGE_URL)
+    providers = Providers(store)
     checker = PdfChecker(seconds=ENGINE.pdf_check_seconds)
     pump = Pump(
         owner=owner,
         clock=clock,
         rng=random.Random(),  # noqa: S311 - jitter, not a secret
         providers=providers,
-        store=open_store(settings.STORAGE_URL),
+        store=store,
         checker=checker,
         stopping=_one_worker_makes_room(stopping, clock.now, started_at=clock.now()),
         slot=slot,

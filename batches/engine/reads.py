@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from batches.conf import EngineConf
-from batches.engine import pacing, steps
+from batches.engine import pacing, preparing, steps
 from batches.engine.accounts import Providers
 from batches.engine.blocks import Blocks
 from batches.engine.claims import Claim
@@ -18,19 +18,26 @@ from batches.engine.holdings import Holdings
 from batches.engine.polls import Polls
 from batches.engine.threads import Threads
 from batches.models import JobState, Lane, ProviderAccount
+from batches.storage import ArtifactStore
 
 #: Status reads that fall due this soon take their slots together.
 GATHER = timedelta(seconds=0.05)
 
 
 class Reads:
-    """Only the pump's own thread uses it. `slots` are the poll lane's, for whoever else reads."""
+    """Only the pump's own thread uses it. `slots` are the poll lane's, for whoever else reads.
 
-    def __init__(self, conf: EngineConf, threads: Threads, held: Holdings, polls: Polls, *, clock: Clock) -> None:
+    A draft that is to be begun takes its turn here: its last status read is what allows it.
+    """
+
+    def __init__(
+        self, conf: EngineConf, threads: Threads, held: Holdings, polls: Polls, *, store: ArtifactStore, clock: Clock
+    ) -> None:
         self.slots = Blocks(Lane.POLL, conf)
         self._threads = threads
         self._held = held
         self._polls = polls
+        self._store = store
         self._clock = clock
 
     def due_at(self) -> datetime | None:
@@ -53,9 +60,17 @@ class Reads:
         # A slot without a thread would be missed; without a pace there is none to miss.
         most = len(reads) if limits.unpaced else min(len(reads), self._threads.poll.free(account.pk))
         reservation = self.slots.take(account.pk, limits, wanted=most, now=now)
-        for claim, slot in zip(reads, reservation.slots, strict=False):
-            given = (claim, provider, slot, limits, self._clock, self._threads.halt)
-            self._held.begin(claim, self._threads.poll, steps.poll, *given)
+        slotted = list(zip(reads, reservation.slots, strict=False))
+        drafts = [claim.submission.id for claim, _slot in slotted if claim.starts_draft and claim.submission]
+        bodies = preparing.read_bodies(drafts) if drafts else {}
+        for claim, slot in slotted:
+            timing = (slot, limits, self._clock, self._threads.halt)
+            if claim.starts_draft and claim.submission:
+                body, lease = bodies.get(claim.submission.id), self._held.lease_of(claim.job_id)
+                given = (claim, body, provider, self._store, *timing, lease)
+                self._held.begin(claim, self._threads.poll, steps.start, *given)
+            else:
+                self._held.begin(claim, self._threads.poll, steps.poll, claim, provider, *timing)
         for claim in reads[len(reservation.slots) : most]:
             self._polls.schedule(claim, max(reservation.ask_again_at, now + timedelta(milliseconds=10)))
         for claim in reads[most:]:

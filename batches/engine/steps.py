@@ -88,6 +88,18 @@ class StatusFailed(JobResult):
 
 
 @dataclass(frozen=True)
+class Started(JobResult):
+    """Its draft was begun."""
+
+    answer: Accepted
+
+
+@dataclass(frozen=True)
+class StartFailed(JobResult):
+    error: errors.ProviderError
+
+
+@dataclass(frozen=True)
 class Fetched(JobResult):
     collected: Collected
 
@@ -231,6 +243,48 @@ def poll(
         return StatusRead(claim, polling.read(claim, provider, now=clock.now()))
     except errors.ProviderError as error:
         return StatusFailed(claim, error)
+
+
+def start(
+    claim: Claim,
+    inline: bytes | None,
+    provider: Provider,
+    store: ArtifactStore,
+    slot: datetime,
+    limits: pacing.Limits,
+    clock: Clock,
+    halt: threading.Event,
+    lease_until: Callable[[], datetime],
+) -> Result:
+    """Have the draft begun of which it is committed that this is tried, in a slot of the status reads."""
+    assert claim.submission is not None
+    assert claim.submission.provider_job_id is not None
+
+    def gate() -> None:
+        now = clock.now()
+        is_leased = now + timedelta(seconds=ENGINE.lease_margin_seconds) <= lease_until()
+        if halt.is_set() or not is_leased or not pacing.may_still_leave(slot, limits, now):
+            raise _SlotMissed
+
+    if clock.wait(halt, (slot - clock.now()).total_seconds()):
+        return NotBegun(claim)
+    try:
+        prepared = preparing.prepare_again(claim, claim.submission, inline, store)
+        answer = provider.start(
+            claim.submission.provider_job_id,
+            prepared.request,
+            idempotency_key=claim.submission.idempotency_key,
+            now=clock.now(),
+            gate=gate,
+        )
+    except _SlotMissed:
+        return NotReadYet(claim)
+    except StoreError as error:
+        # Nothing has left: as a call that could not be made, which is tried again until the deadline.
+        return StartFailed(claim, errors.NotSent(f"The stored request could not be read: {error.words}"))
+    except errors.ProviderError as error:
+        return StartFailed(claim, error)
+    return Started(claim, answer)
 
 
 @dataclass(frozen=True)

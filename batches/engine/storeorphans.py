@@ -33,7 +33,7 @@ from batches.models import (
     SweepKind,
     TemplateVersion,
 )
-from batches.storage import ArtifactStore, ObjectFacts, StoreError, artifact_key, is_key, shown
+from batches.storage import RECEIVED, ArtifactStore, ObjectFacts, StoreError, artifact_key, is_key, shown
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def _look_at_listing(work: Slice, orphans: list[ObjectFacts], unread: list[Objec
     return True
 
 
-_FORMS = ("input", "request", "manifest", "upload", "template", "export", "artifact")
+_FORMS = ("input", "request", "manifest", "upload", "template", "export", "received", "artifact")
 
 
 def named(keys: Sequence[str]) -> set[str]:
@@ -113,6 +113,7 @@ def named(keys: Sequence[str]) -> set[str]:
         by_form[_form(key)].append(key)
     artifacts = Artifact.objects.filter(storage_key__in=by_form["artifact"], local_deleted_at=None)
     known = set(artifacts.values_list("storage_key", flat=True))
+    known |= set(by_form["received"])  # no row names these; `received.sweep` removes them
     if inputs := by_form["input"]:
         found = DocumentVersion.objects.filter(input_key__in=inputs).values_list("input_key", flat=True)
         known |= {key for key in found if key}
@@ -135,7 +136,10 @@ def named(keys: Sequence[str]) -> set[str]:
 
 
 def _form(key: str) -> str:
-    """What kind of object a key is for: input, request, manifest, upload, template, export, else artifact."""
+    """What kind of object a key is for: input, request, manifest, upload, template, export, received, else
+    artifact."""
+    if key.startswith(f"{RECEIVED}/"):
+        return "received"
     if "/manifests/" in key:
         return "manifest"
     if "/uploads/" in key:

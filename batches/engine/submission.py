@@ -46,11 +46,15 @@ DOUBTFUL_WORDS = (
 
 @dataclass(frozen=True)
 class Sending:
-    """A prepared request whose intent is committed, and the slot in which it may leave."""
+    """A prepared request whose intent is committed, and the slot in which it may leave.
+
+    `others_in_flight`: the account had other documents at the provider then, or about to be.
+    """
 
     prepared: Prepared
     submission: OpenSubmission
     slot: datetime
+    others_in_flight: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,8 @@ def commit_intents(
         if slotted and account.on_probation:
             credit.begin_trial(account, now=now)
         sendings = _commit(account, slotted, capabilities, led=standing.led, now=now)
+        others = standing.in_flight + sum(not one.is_resend for one, _slot in slotted) > 1
+        sendings = [replace(sending, others_in_flight=others) for sending in sendings] if others else sendings
     given = {prepared.claim.job_id for prepared, _slot in slotted}
     lost = gone | given - {sending.prepared.claim.job_id for sending in sendings}
     return Intents(sendings, lost, reservation.ask_again_at, stopped, back.reached)

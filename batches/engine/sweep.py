@@ -16,6 +16,7 @@ from batches.engine import (
     links,
     mishaps,
     outliers,
+    received,
     running,
     settled,
     stopping,
@@ -55,6 +56,7 @@ class SweepReport:
     batches_given_up: int
     drafts_swept: int
     exports_swept: int
+    received_removed: int
     counts_settled: int
 
     def as_dict(self) -> dict[str, int]:
@@ -79,6 +81,7 @@ def sweep(store: ArtifactStore, *, now: datetime) -> SweepReport:
         ),
         drafts_swept=_part("sweeping drafts", lambda: drafts.sweep(store, now=now)),
         exports_swept=_part("sweeping exports", lambda: exports.sweep(store, now=now)),
+        received_removed=_part("removing what was received", lambda: received.sweep(store, now=now)),
         counts_settled=_part("settling counters", lambda: settled.settle(now=now)),
         temporaries_removed=_part(
             "removing temporaries", lambda: store.sweep_temporaries(older_than=TEMPORARY_AGE, now=now)

@@ -23,6 +23,12 @@ ACCOUNT_SECRETS = ("api_key", "webhook_secret", "webhook_secret_previous")
 
 class ProviderKind(models.TextChoices):
     RELAYPDF = "relaypdf", "RelayPDF"
+    INFRAI = "infrai", "Infrai"
+    GOTENBERG = "gotenberg", "Gotenberg"
+    DOCRAPTOR = "docraptor", "DocRaptor"
+    PDFMONKEY = "pdfmonkey", "PDFMonkey"
+    LAMBDA = "lambda", "AWS Lambda"
+    RASTERKIT = "rasterkit", "rasterkit"
 
 
 class AccountHealth(models.TextChoices):
@@ -197,6 +203,10 @@ class ProviderAccount(models.Model):
         blank=True,
         validators=[validate_hosts],
         help_text="Hosts, beside the base URL's, from which a finished PDF may be fetched.",
+    )
+
+    options = models.JSONField(
+        default=dict, blank=True, help_text="Settings that only this kind of provider has, by name."
     )
 
     submit_interval_ms = models.PositiveIntegerField(

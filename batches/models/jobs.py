@@ -239,6 +239,9 @@ class Submission(models.Model):
     )
     outcome = models.CharField(max_length=20, choices=SubmissionOutcome.choices, default=SubmissionOutcome.OPEN)
     closed_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(
+        null=True, blank=True, help_text="Of a draft at the provider: when we last set about having it begun."
+    )
     failed_at = models.DateTimeField(
         null=True, blank=True, help_text="When the provider first said that its job had failed and was not billed."
     )

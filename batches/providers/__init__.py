@@ -14,17 +14,18 @@ PROVIDERS: dict[str, type[Provider]] = {
 
 
 def capabilities_of(kind: str) -> Capabilities:
-    """What the vendor of an account of `kind` can do, without its settings. Raises `ValueError` as `make_provider`."""
-    return _adapter(kind).capabilities
+    """What the vendor of an account of `kind` can do by default. Raises `ValueError` as `make_provider`."""
+    return adapter_of(kind).capabilities
 
 
 def make_provider(kind: str, config: ProviderConfig) -> Provider:
     """The adapter for an account of `kind`. Raises `ValueError` for a kind that no adapter serves."""
-    make: Callable[[ProviderConfig], Provider] = _adapter(kind)
+    make: Callable[[ProviderConfig], Provider] = adapter_of(kind)
     return make(config)
 
 
-def _adapter(kind: str) -> type[Provider]:
+def adapter_of(kind: str) -> type[Provider]:
+    """The class of adapters for accounts of `kind`. Raises `ValueError` as `make_provider`."""
     try:
         return PROVIDERS[kind]
     except KeyError:

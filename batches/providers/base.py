@@ -3,6 +3,12 @@
 An adapter translates and decides nothing: no retries, no sleeping, no models, no clock of its own (`now` comes in).
 What a vendor can and cannot do stands in its `Capabilities`; the engine asks those, never the vendor's name.
 Every call returns, or raises with, the `ExchangeFacts` of its HTTP exchange, already redacted, for the evidence.
+
+Three things that vendors differ in have one form here. A key that has to stand inside the body: the prepared bytes hold
+`KEY_PLACE`, which `keyed` fills when they leave, so that the bytes stay a function of what was hashed and of the key. A
+result that comes in the answer itself, or by a callback to our address: `Finished.content` and `ProviderEvent`, kept by
+`engine/received.py` before anybody is told; the job id of a vendor that only calls back is the submission's key. A
+document that is made first and begun by a second call: `Accepted.is_draft` and `Provider.start`.
 """
 
 from __future__ import annotations
@@ -14,15 +20,37 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, BinaryIO, Protocol
 
+#: Where the idempotency key goes into a prepared body: as long as a key, and nothing that a document would hold.
+KEY_PLACE = b"0key0place0key0place0key0place0key0place0key0place0key0place0key"
+
+
+class Delivery(enum.Enum):
+    """How a finished PDF reaches us."""
+
+    DOWNLOAD = "download"  # by a link or an id, as often as the link allows
+    ANSWER = "answer"  # in the answer to the submission
+    CALLBACK = "callback"  # sent once to our address; nothing can be fetched later
+
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a vendor offers. `None` means that the vendor is silent, which callers treat as the worse reading.
+    """What a vendor offers, as this account uses it. `None` means that the vendor is silent, which callers treat as the
+    worse reading.
 
-    Durations are seconds.
+    Durations are seconds. `sources` are the kinds of `DocumentSource` that it takes. `resend_is_harmless`: a second
+    render under the same key costs no bill and leaves no second result, so that a lost answer may simply be repeated.
+    `drafts`: a submission makes a draft, which `start` begins. `billed_unit` is what one job costs, in words.
+    `most_at_once` is the vendor's own limit of jobs in flight. `look_up_after` is how long after a lost answer a
+    look-up that finds nothing is still no proof. `test_mode`: jobs that are not billed can be asked for.
     """
 
     client_key: bool
+    sources: frozenset[str] = frozenset({"html"})
+    delivery: Delivery = Delivery.DOWNLOAD
+    drafts: bool = False
+    billed_unit: str = "document"
+    most_at_once: int | None = None
+    look_up_after: int | None = None
     key_retention_seconds: int | None = None
     status_poll: bool = True
     webhook_success: bool = False
@@ -48,9 +76,12 @@ class Capabilities:
 class ProviderConfig:
     """One account's settings as an adapter needs them.
 
-    `base_url` has no trailing slash. `download_hosts` are hosts, beside the base URL's own scheme, host and port,
-    from which a result may be fetched. Timeouts are seconds; `read_timeout` bounds one silence, and together with
-    `connect_timeout` one whole API call; `download_timeout` bounds one whole download.
+    `base_url` has no trailing slash. `download_hosts` are hosts, beside the base URL's own scheme, host and port, from
+    which a result may be fetched. Timeouts are seconds; `read_timeout` bounds one silence, and together with
+    `connect_timeout` one whole API call; `download_timeout` bounds one whole download. `options` holds a value for each
+    of the adapter's `options`. `callback_url` is where the vendor reaches us about this account's jobs, without a
+    trailing slash and secret, since who knows it may call; a job's own address is `/<its key>` under it. It is empty
+    where nobody reaches us.
     """
 
     slug: str
@@ -62,6 +93,25 @@ class ProviderConfig:
     read_timeout: float = 30.0
     download_timeout: float = 60.0
     pool_size: int = 32
+    options: Mapping[str, str] = field(default_factory=dict)
+    callback_url: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting that only this vendor's accounts have, as a form asks for it and `ProviderConfig.options` holds it.
+
+    `choices` are (value, words) pairs; empty: any text. `default` holds where nothing was said. `is_fixed`: changing it
+    would lead to other jobs or files, so it may not change while documents are under way.
+    """
+
+    name: str
+    label: str
+    help: str
+    choices: tuple[tuple[str, str], ...] = ()
+    default: str = ""
+    required: bool = False
+    is_fixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,7 +131,10 @@ class PreparedRequest:
 
     route: str
     body: bytes = field(repr=False)
-    content_type: str = "application/json"
+
+    def keyed(self, idempotency_key: str) -> bytes:
+        """The bytes that leave: with the key in its place, where the vendor wants it inside the body."""
+        return self.body.replace(KEY_PLACE, idempotency_key.encode("ascii"), 1)
 
 
 @dataclass(frozen=True)
@@ -117,26 +170,32 @@ class ResultRef:
 
 @dataclass(frozen=True)
 class Accepted:
-    """The provider took the job and will work on it."""
+    """The provider took the job and will work on it; or, `is_draft`, has it and begins with `Provider.start`."""
 
     provider_job_id: str
     status_word: str
     exchange: ExchangeFacts
+    is_draft: bool = False
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The provider answered a submission with the finished result at once (a replay may do so)."""
+    """The provider answered a submission with the finished result at once (a replay may do so).
+
+    `content` is the file itself, where the answer held it and no link leads to it.
+    """
 
     provider_job_id: str
     status_word: str
     result: ResultRef
     exchange: ExchangeFacts
+    content: bytes | None = field(default=None, repr=False)
 
 
 class JobPhase(enum.Enum):
     """What a provider's status word means to us. Only two words of any vendor are ever final."""
 
+    DRAFT = "draft"  # it is there, and nothing happens until it is started
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -164,10 +223,14 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class LookedUp:
-    """Every job that the vendor has under one idempotency key; none means that nothing under it was ever accepted."""
+    """Every job that the vendor has under one idempotency key; none means that nothing under it was ever accepted.
+
+    `nameless` counts further ones that it shows without an id: they exist, may be billed, and cannot be fetched.
+    """
 
     jobs: tuple[JobStatus, ...]
     exchange: ExchangeFacts
+    nameless: int = 0
 
 
 @dataclass(frozen=True)
@@ -221,16 +284,28 @@ class Deleted:
 
 
 @dataclass(frozen=True)
+class Gone:
+    """Whether the provider still hands out a file after its deletion, by asking for it."""
+
+    is_gone: bool
+    exchange: ExchangeFacts
+
+
+@dataclass(frozen=True)
 class ProviderEvent:
     """One webhook event in our words; `provider_job_id` is empty where the payload names none.
 
     `other_ids` are further values that may be the job's id, where the payload leaves that open. An event that is about
-    the account names no job and wakes none.
+    the account names no job and wakes none. `phase` is read only of vendors without a status route, whose word at their
+    callback is the only one there is.
     """
 
     type: str
     provider_job_id: str = ""
     is_about_account: bool = False
+    phase: JobPhase | None = None
+    error_code: str = ""
+    error_words: str = ""
     other_ids: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -269,10 +344,21 @@ class SignatureRefused(Exception):
 
 
 class Provider(Protocol):
-    """One vendor account. Every call makes exactly one logical HTTP exchange and raises `errors.ProviderError`."""
+    """One vendor account. Every call makes exactly one logical HTTP exchange and raises `errors.ProviderError`.
+
+    `capabilities` of the class are those of its default options. `base_url` is where the vendor is usually reached.
+    """
 
     kind: str
+    label: str
+    base_url: str
+    options: tuple[Option, ...]
     capabilities: Capabilities
+
+    @classmethod
+    def problems(cls, config: ProviderConfig) -> list[str]:
+        """What of these settings cannot be used safely, as sentences that say what to do; none when all is well."""
+        ...
 
     def prepare(self, source: DocumentSource) -> PreparedRequest:
         """The exact request for a document. Pure. Raises `InvalidInput` for what this vendor cannot render."""
@@ -285,6 +371,21 @@ class Provider(Protocol):
 
         `gate` is called once, with the connection open and the request ready, right before the first byte leaves. It
         may wait for its slot. What it raises passes through, and then no byte has left.
+        """
+        ...
+
+    def start(
+        self,
+        provider_job_id: str,
+        request: PreparedRequest,
+        *,
+        idempotency_key: str,
+        now: datetime,
+        gate: Callable[[], None],
+    ) -> Accepted:
+        """Begin a draft that was made of `request`; only where `Capabilities.drafts`. This is the call that bills.
+
+        `gate` as for `submit`. Only for one that a status read has just called `JobPhase.DRAFT`.
         """
         ...
 
@@ -308,7 +409,11 @@ class Provider(Protocol):
         ...
 
     def delete_remote(self, provider_job_id: str, *, now: datetime) -> Deleted:
-        """Delete the provider's copy of a result."""
+        """Delete the provider's copy of a result; only where `Capabilities.remote_delete`."""
+        ...
+
+    def is_gone(self, ref: ResultRef, *, now: datetime) -> Gone:
+        """Ask for a result that was deleted; only where `Capabilities.remote_delete`. Reads no more than its head."""
         ...
 
     def check_account(self, *, now: datetime) -> AccountState:

@@ -13,6 +13,7 @@
             StrangeRefusal           a "no" without the vendor's code, as of another server or a firewall before it
           InsufficientCredit         402
         RateLimited                  429, carries retry_after; costs no try
+          TooManyAtOnce              as many jobs as the account may have at once; or, with none in flight, a bad key
         KeyConflict                  409 or the vendor's code: other bytes, or the first request is still in flight
         NotFound                     404 / 410 on a status read or a download
       TargetRefused                  we refused to go there (foreign host, private address, plain redirect)
@@ -114,6 +115,17 @@ class RateLimited(Refused):
     """429: moves the account's shared slot, costs no try."""
 
     failure_class = "rate_limited"
+
+
+class TooManyAtOnce(RateLimited):
+    """A vendor says with one and the same code that too many jobs are in flight, or that the key may not do this.
+
+    Which of the two it is only shows in what is in flight: with nothing there, it is the key.
+    """
+
+    def as_refused_key(self) -> Unauthorized:
+        """The same answer, read as the other of its two meanings."""
+        return Unauthorized(self.words, code=self.code, detail=self.detail, status=self.status, exchange=self.exchange)
 
 
 class KeyConflict(Refused):

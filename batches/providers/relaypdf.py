@@ -26,9 +26,11 @@ from batches.providers.base import (
     Downloaded,
     Endpoints,
     Finished,
+    Gone,
     JobPhase,
     JobStatus,
     LookedUp,
+    Option,
     PreparedRequest,
     ProviderConfig,
     ProviderEvent,
@@ -54,6 +56,7 @@ MAX_REDIRECTS = 3
 
 CAPABILITIES = Capabilities(
     client_key=True,  # A6: CONFIRMED P, S0
+    sources=frozenset({"html", "url", "markdown", "template"}),  # A2: CONFIRMED P, N
     key_retention_seconds=None,  # A6: bounded (CONFIRMED S0), length UNKNOWN
     status_poll=True,  # A4: CONFIRMED P
     webhook_success=True,  # A8: `job.completed`, CONFIRMED N
@@ -80,7 +83,14 @@ class RelayPDF:
     """One RelayPDF account; see `base.Provider` for what each call promises."""
 
     kind = "relaypdf"
+    label = "RelayPDF"
+    base_url = "https://api.relaypdf.com"  # A1: CONFIRMED P, J, H
+    options: tuple[Option, ...] = ()
     capabilities = CAPABILITIES
+
+    @classmethod
+    def problems(cls, config: ProviderConfig) -> list[str]:
+        return []
 
     def __init__(self, config: ProviderConfig) -> None:
         self.config = config
@@ -123,7 +133,7 @@ class RelayPDF:
             "POST",
             request.route,
             body=request.body,
-            headers={"Content-Type": request.content_type, "Idempotency-Key": idempotency_key},
+            headers={"Content-Type": "application/json", "Idempotency-Key": idempotency_key},
             gate=gate,
         )
         with self.client.open(call, now=now) as answer:
@@ -212,6 +222,35 @@ class RelayPDF:
         """A 2xx is all the proof that there is (A5: CONFIRMED P, H; D20)."""
         call = self._call("delete", "DELETE", "/v1/files/{id}", job_id=provider_job_id)
         return self._deleted(call, now)
+
+    def start(
+        self,
+        provider_job_id: str,
+        request: PreparedRequest,
+        *,
+        idempotency_key: str,
+        now: datetime,
+        gate: Callable[[], None],
+    ) -> Accepted:
+        raise NotImplementedError("RelayPDF knows no drafts")
+
+    def is_gone(self, ref: ResultRef, *, now: datetime) -> Gone:
+        """Whoever has the id of a file may ask for it (A5: CONFIRMED P, M): 404 or 410 says that it is gone."""
+        call = Call(
+            kind="delete",
+            method="GET",
+            url=f"{self.config.base_url}/v1/files/{quote(ref.provider_job_id, safe='')}",
+            route="/v1/files/[id]",
+            headers={"Accept-Encoding": "identity"},
+            secrets=(ref.provider_job_id,),
+            seconds=self.call_seconds,
+        )
+        with self.client.open(call, now=now) as answer:
+            if answer.status in (404, 410):
+                return Gone(True, answer.facts())
+            if answer.status == 200:
+                return Gone(False, answer.facts())
+            raise refusals.on_read(answer, now)
 
     def check_account(self, *, now: datetime) -> AccountState:
         """`GET /v1/account` is authenticated and unbilled (A1: CONFIRMED N, M, P)."""

@@ -12,6 +12,7 @@ from batches.storage.base import ArtifactStore, ObjectFacts, StoredObject
 from batches.storage.disk import DiskStore
 from batches.storage.errors import ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable
 from batches.storage.keys import (
+    RECEIVED,
     artifact_key,
     aside_key,
     export_key,
@@ -19,6 +20,7 @@ from batches.storage.keys import (
     is_key,
     manifest_key,
     named_by_digest,
+    received_key,
     request_key,
     shown,
     template_key,
@@ -26,6 +28,7 @@ from batches.storage.keys import (
 )
 
 __all__ = [
+    "RECEIVED",
     "ArtifactStore",
     "ObjectFacts",
     "ObjectMissing",
@@ -42,6 +45,7 @@ __all__ = [
     "manifest_key",
     "named_by_digest",
     "open_store",
+    "received_key",
     "request_key",
     "shown",
     "template_key",

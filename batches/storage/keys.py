@@ -14,6 +14,8 @@ _KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*
 _SLUG = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 MAX_KEY_LENGTH = 300
+#: The folder of what came to us. Its objects have one folder more than a document's, so no workspace's can be meant.
+RECEIVED = "_received"
 #: As many characters as a row has for a name.
 SHOWN_LENGTH = 400
 
@@ -97,6 +99,16 @@ def export_key(workspace_slug: str, export_id: str, token: int, number: int, end
     return checked_key(
         f"{_workspace(workspace_slug)}/exports/{export_id}/{_positive(token)}-{_positive(number)}.{ending}"
     )
+
+
+def received_key(account_slug: str, sha256: str, ending: str) -> str:
+    """What a provider sent to us of one of its jobs, by the hex SHA-256 of the job's id.
+
+    Beside the workspaces, since an account may serve several.
+    """
+    if not re.fullmatch(r"[a-z0-9]{1,8}", ending):
+        raise ValueError("what was received ends in letters and digits")
+    return checked_key(f"{RECEIVED}/{_workspace(account_slug)}/{_digest(sha256)}.{ending}")
 
 
 def _document(workspace_slug: str, business_id: str) -> str:
