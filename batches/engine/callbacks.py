@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from batches.conf import ENGINE
 from batches.engine import inbox, received
 from batches.engine.accounts import is_callback_token
 from batches.engine.inbox import Refused
@@ -21,6 +22,8 @@ from batches.models import ProviderAccount, Submission
 from batches.providers.base import Delivery, JobPhase, Provider, ProviderEvent
 from batches.storage import ArtifactStore, StoreError
 
+#: The largest PDF that is taken, as of a download.
+FILE_BYTES_MOST = ENGINE.download_bytes_most
 FILE_TYPE, NOTICE_TYPE = "file", "callback"
 
 

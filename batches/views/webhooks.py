@@ -14,7 +14,6 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST
 
-from batches.conf import ENGINE
 from batches.engine import callbacks, inbox
 from batches.engine.keeping import COPY_BYTES
 from batches.storage import StoreError, open_store
@@ -61,7 +60,7 @@ def callback(request: HttpRequest, account: str, token: str, key: str) -> HttpRe
             is_file = callbacks.brings_file(provider, request.headers)
         if is_file:
             with store.staging() as path:
-                _pour(request, path, most=ENGINE.download_bytes_most)
+                _pour(request, path, most=callbacks.FILE_BYTES_MOST)
                 callbacks.take_file(row, key, path, request.headers, store, now=now)
         else:
             callbacks.take_notice(row, key, _body(request), request.headers, store, now=now)

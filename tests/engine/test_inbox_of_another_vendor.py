@@ -35,8 +35,10 @@ TOLERANCE = timedelta(minutes=5)
 class PaperPlane:
     """The two calls that the inbox may make, and what it may read of the vendor."""
 
+    options = ()
     capabilities = Capabilities(
         client_key=True,
+        webhook_signature=True,
         topup_events=frozenset({"balance.credited"}),
         no_credit_events=frozenset({"balance.exhausted"}),
     )

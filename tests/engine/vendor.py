@@ -11,13 +11,29 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from batches.providers.base import DocumentSource, LookedUp, PreparedRequest, ProviderEvent, Receipts, SignatureRefused
+from batches.providers.base import (
+    DocumentSource,
+    LookedUp,
+    Option,
+    PreparedRequest,
+    ProviderConfig,
+    ProviderEvent,
+    Receipts,
+    SignatureRefused,
+)
 
 
 class Vendor:
     """The part of `providers.base.Provider` that is the same for each."""
 
     kind = "relaypdf"
+    label = "Simulated"
+    base_url = "https://pdf.example.com"
+    options: tuple[Option, ...] = ()
+
+    @classmethod
+    def problems(cls, config: ProviderConfig) -> list[str]:
+        return []
 
     def prepare(self, source: DocumentSource) -> PreparedRequest:
         body = json.dumps({source.kind: source.text, "options": dict(source.options)}, sort_keys=True).encode()
