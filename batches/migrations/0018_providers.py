@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('batches', '0015_notes'),
+        ('batches', '0017_cost_of_settled'),
     ]
 
     operations = [
