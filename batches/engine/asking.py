@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from batches import wording
+from batches import figures, wording
 from batches.engine import proofs
 from batches.engine.evidence import SHOWN_MOST, Candidate, Ours, Sentence, time_of
 from batches.engine.readpace import ReadPace
@@ -17,7 +17,8 @@ from batches.models import ProviderAccount, Submission, SubmissionOutcome
 from batches.providers import errors
 from batches.providers.base import ExchangeFacts, JobStatus, Provider
 
-#: A look-up that knows nothing is believed so long after the last try: until then that may still be on its way.
+#: A look-up that knows nothing is believed so long after the last try: until then that may still be on its way. A
+#: vendor may need longer (`Capabilities.look_up_after`).
 NONE_BELIEVED_AFTER = timedelta(minutes=5)
 
 
@@ -25,12 +26,14 @@ NONE_BELIEVED_AFTER = timedelta(minutes=5)
 class Said:
     """What the provider said just now, by submission: the jobs of a look-up, the status reads, and who is not there.
 
+    `nameless` counts the jobs of a look-up that it shows without an id: they exist, and nothing can be read of them.
     `is_put_off`: there was no slot for all questions, so what is here is not all.
     """
 
     sentences: list[Sentence] = field(default_factory=list)
     seen: list[tuple[ExchangeFacts, int]] = field(default_factory=list)
     found: dict[int, tuple[JobStatus, ...]] = field(default_factory=dict)
+    nameless: dict[int, int] = field(default_factory=dict)
     read: dict[int, JobStatus] = field(default_factory=dict)
     absent: set[int] = field(default_factory=set)
     billed: list[Candidate] = field(default_factory=list)
@@ -94,12 +97,25 @@ def _look_up(row: Submission, provider: Provider, said: Said, *, now: datetime) 
         said.found[row.pk] = looked.jobs
         shown = " and ".join(wording.masked(job.provider_job_id) for job in looked.jobs)
         said.sentences.append(Sentence(f"The provider has submission {row.sequence} as {shown}.", now))
-    elif now < row.last_sent_at + NONE_BELIEVED_AFTER:
-        words = f"The provider has no job of submission {row.sequence} yet; it may still be on its way. Ask again soon."
-        said.sentences.append(Sentence(words, now))
-    else:
-        said.absent.add(row.pk)
-        said.sentences.append(Sentence(f"The provider has no job of submission {row.sequence}: it never arrived.", now))
+    if looked.nameless:
+        said.nameless[row.pk] = looked.nameless
+        jobs = "a job" if looked.nameless == 1 else f"{looked.nameless} jobs"
+        words = f"The provider shows {jobs} of submission {row.sequence} without an id"
+        said.sentences.append(Sentence(f"{words}: it arrived and may be billed, and its PDF cannot be fetched.", now))
+    elif not looked.jobs:
+        _has_none(row, provider, said, now=now)
+
+
+def _has_none(row: Submission, provider: Provider, said: Said, *, now: datetime) -> None:
+    wait = max(NONE_BELIEVED_AFTER, timedelta(seconds=provider.capabilities.look_up_after or 0))
+    if now < row.last_sent_at + wait:
+        left = figures.duration((row.last_sent_at + wait - now).total_seconds())
+        when = f"in {left}" if wait > NONE_BELIEVED_AFTER else "soon"
+        words = f"The provider has no job of submission {row.sequence} yet; it may still be on its way."
+        said.sentences.append(Sentence(f"{words} Ask again {when}.", now))
+        return
+    said.absent.add(row.pk)
+    said.sentences.append(Sentence(f"The provider has no job of submission {row.sequence}: it never arrived.", now))
 
 
 def _read_receipts(ours: Ours, provider: Provider, said: Said, *, now: datetime) -> None:

@@ -69,6 +69,11 @@ PATIENCE = timedelta(seconds=30)
 PUT_OFF = (
     "The provider asked for a pause of status reads, so it was not asked now; reconcile it again in a few minutes."
 )
+NAMELESS = (
+    "Accepted, and perhaps billed: the provider shows it without an id, so its PDF cannot be fetched. It is not sent "
+    "again by itself; to render it anew is a second job with a second bill."
+)
+NAMELESS_BESIDE = "A further job of it is shown without an id: it may be billed, and cannot be fetched."
 #: Kept of the evidence in the audit log.
 AUDITED_MOST = 12
 
@@ -255,7 +260,10 @@ def _verdict(ours: Ours, said: Said) -> tuple[Verdict, str]:
         shown = " and ".join(wording.masked(each) for each in ids)
         finished = [each for each in said.read.values() if each.phase is JobPhase.SUCCEEDED]
         more = ", and finished there" if finished else ""
-        return Verdict.ACCEPTED, f"Accepted as {shown}{more}."
+        again = f" {NAMELESS_BESIDE}" if said.nameless else ""
+        return Verdict.ACCEPTED, f"Accepted as {shown}{more}.{again}"
+    if said.nameless:
+        return Verdict.ACCEPTED, NAMELESS
     if ours.doubtful and all(row.pk in said.absent for row in ours.doubtful):
         return Verdict.NOT_ACCEPTED, "Not accepted: nothing of it exists at the provider."
     words = "Cannot be known: the answer to its submission was lost, and nothing else tells whether it was accepted."
@@ -295,7 +303,8 @@ def _certain(ours: Ours, said: Said, order: Order) -> Taking | None:
     """The one provider job that evidence gives to this job, where there is exactly one."""
     state = JobState(ours.job.state)
     found = [(pk, job) for pk, jobs in said.found.items() for job in jobs]
-    if len(found) == 1 and not ours.named and state is JobState.UNKNOWN:
+    is_only = len(found) == 1 and not said.nameless and not ours.named
+    if is_only and state is JobState.UNKNOWN:
         pk, status = found[0]
         return Taking(ours.job.pk, pk, status, "found_by_look_up", actor=order.by.words)
     for row in reversed(ours.named):

@@ -187,6 +187,7 @@ class SimulatedProvider(Vendor):
         self.look_ups: list[str] = []
         self.receipts: list[Receipt] = []
         self.remembers = timedelta(days=2)
+        self.hides_ids = False  # a look-up shows that jobs are there, and no id of them
         self._by_key: dict[str, SimulatedJob] = {}
         self.ages_from_sight = False  # a key's retention runs from its first arrival, whatever was answered
         self._seen_at: dict[str, datetime] = {}
@@ -258,6 +259,8 @@ class SimulatedProvider(Vendor):
             if first_sent_at < self.clock.now() - self.remembers:
                 return None
             jobs = [job for job in self.jobs.values() if job.key == idempotency_key]
+            if self.hides_ids:
+                return LookedUp((), self._exchange("look_up", 200), nameless=len(jobs))
             return LookedUp(
                 tuple(self._status(job, Complete() if job.read_count > 1 else Word("processing")) for job in jobs),
                 self._exchange("look_up", 200),

@@ -166,6 +166,57 @@ def test_two_jobs_under_one_key_are_candidates_and_a_person_decides(world: World
     assert world.states() == {"INV-1": "unknown"}
 
 
+def test_a_job_that_is_shown_without_an_id_exists_and_is_never_sent_again(world: World) -> None:
+    unknown(world, "INV-1")
+    with_look_up(world)
+    world.provider.hides_ids = True
+    world.clock.advance(7200)
+    found = reconciled(world, "INV-1")
+    assert (found.verdict, found.done, found.candidates) == (Verdict.ACCEPTED, "", ())
+    assert "cannot be fetched" in found.verdict_words
+    assert "a job of submission 1 without an id" in words_of(found)
+    assert "never arrived" not in words_of(found)
+    assert set(found.offers) == {Verb.REGENERATE, Verb.DISMISS}, "only what says that it may cost a second time"
+    item = item_of(world, "INV-1")
+    results = applying.apply(Verb.RETRY, [item.pk], order=ORDER, now=world.clock.now())
+    assert not results[item.pk].is_done
+    world.run_to_the_end()
+    assert (world.states(), billed(world)) == ({"INV-1": "unknown"}, 1)
+    assert Submission.objects.get().in_doubt
+
+
+def test_a_further_job_without_an_id_leaves_the_named_one_to_a_person(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown(world, "INV-1")
+    with_look_up(world)
+    find = world.provider.find_submission
+
+    def with_another(*args: Any, **times: Any) -> Any:
+        looked = find(*args, **times)
+        return looked and replace(looked, nameless=2)
+
+    monkeypatch.setattr(world.provider, "find_submission", with_another)
+    found = reconciled(world, "INV-1")
+    assert (found.verdict, found.done) == (Verdict.ACCEPTED, "")
+    assert [each.provider_job_id for each in found.candidates] == [job_at_provider(world, "INV-1").id]
+    assert "2 jobs of submission 1 without an id" in words_of(found)
+    assert world.states() == {"INV-1": "unknown"}
+
+
+def test_a_provider_whose_list_is_late_is_believed_to_know_nothing_later(world: World) -> None:
+    unknown(world, "INV-1", arrived=False)
+    late = replace(world.provider.capabilities, look_up=True, look_up_after=720)
+    world.provider.capabilities = late  # type: ignore[misc] # of this one
+    world.clock.advance(600)
+    found = reconciled(world, "INV-1")
+    assert found.verdict is Verdict.UNKNOWABLE
+    assert "Ask again in about 2 min" in words_of(found)
+    world.clock.advance(120)
+    assert reconciled(world, "INV-1").verdict is Verdict.NOT_ACCEPTED
+    assert world.states() == {"INV-1": "failed"}
+
+
 def test_many_are_reconciled_at_once_and_each_has_its_own_result(world: World) -> None:
     names = ["INV-1", "INV-2", "INV-3"]
     unknown(world, *names)
