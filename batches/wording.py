@@ -319,6 +319,7 @@ ERROR_WORDS: Mapping[str, str] = {
     "Unauthorized": "the key was refused",
     "InsufficientCredit": "no credit",
     "RateLimited": "too fast",
+    "TooManyAtOnce": "too many at once, or not allowed",
     "KeyConflict": "the key is known with other content",
     "StrangeRefusal": "refused, and not in the words of the service",
     "NotFound": "not known there",

@@ -42,13 +42,16 @@ DOUBTFUL_WORDS = (
     "An earlier submission of it may have been accepted, so it is not sent under another key. Reconcile shows what is "
     "known of it."
 )
+#: So long after the end of a pause that the provider asked for, it still counts as the latest word on what it takes.
+JUST_LIMITED_US = 60_000_000
 
 
 @dataclass(frozen=True)
 class Sending:
     """A prepared request whose intent is committed, and the slot in which it may leave.
 
-    `others_in_flight`: the account had other documents at the provider then, or about to be.
+    `others_in_flight`: the account had other documents at the provider then, or about to be, which is what tells the
+    two meanings of `TooManyAtOnce` apart.
     """
 
     prepared: Prepared
@@ -124,11 +127,25 @@ def commit_intents(
         if slotted and account.on_probation:
             credit.begin_trial(account, now=now)
         sendings = _commit(account, slotted, capabilities, led=standing.led, now=now)
-        others = standing.in_flight + sum(not one.is_resend for one, _slot in slotted) > 1
-        sendings = [replace(sending, others_in_flight=others) for sending in sendings] if others else sendings
+        if _others_in_flight(standing, slotted, lane, now=now):
+            sendings = [replace(sending, others_in_flight=True) for sending in sendings]
     given = {prepared.claim.job_id for prepared, _slot in slotted}
     lost = gone | given - {sending.prepared.claim.job_id for sending in sendings}
     return Intents(sendings, lost, reservation.ask_again_at, stopped, back.reached)
+
+
+def _others_in_flight(
+    standing: claims.Standing, slotted: Sequence[tuple[Prepared, datetime]], lane: PacingLane, *, now: datetime
+) -> bool:
+    """Whether more than the one at hand are at the provider, or leave together with it.
+
+    Right after a pause those that leave together do not count: of a key that is refused they all come back, and would
+    speak for each other for ever.
+    """
+    together = sum(not one.is_resend for one, _slot in slotted)
+    if together > 1 and pacing.to_us(now) - lane.cool_down_until_us < JUST_LIMITED_US:
+        together = 1
+    return standing.in_flight + together > 1
 
 
 def _columns_after(lane: PacingLane, left: Sequence[Prepared], *, now: datetime) -> dict[str, Any]:

@@ -24,6 +24,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -124,8 +125,9 @@ class TooManyAtOnce(RateLimited):
     """
 
     def as_refused_key(self) -> Unauthorized:
-        """The same answer, read as the other of its two meanings."""
-        return Unauthorized(self.words, code=self.code, detail=self.detail, status=self.status, exchange=self.exchange)
+        """The same answer, read as the other of its two meanings, also in its evidence."""
+        exchange = self.exchange and replace(self.exchange, error_class=Unauthorized.__name__)
+        return Unauthorized(self.words, code=self.code, detail=self.detail, status=self.status, exchange=exchange)
 
 
 class KeyConflict(Refused):

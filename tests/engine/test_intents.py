@@ -343,3 +343,31 @@ def test_pumps_that_commit_at_once_pass_neither_the_pace_nor_the_cap() -> None:
     racing.answers([partial(work, taken[number::4]) for number in range(4)])
     assert len(slots) == Job.objects.filter(state="submitting").count() == 7
     assert len({pacing.to_us(slot) // 1000 for slot in slots}) == 7, "a millisecond apart each"
+
+
+@pytest.mark.parametrize(
+    ("there", "ready", "limited_ago", "others"),
+    [
+        (0, 1, None, False),
+        (0, 2, None, True),
+        (1, 1, None, True),
+        (0, 2, 5, False),  # of a key that is refused, all that leave together come back
+        (1, 2, 5, True),
+        (0, 2, 3600, True),
+    ],
+)
+def test_what_else_is_at_the_provider_is_known_of_each_that_leaves(
+    batch: Batch, fast: ProviderAccount, there: int, ready: int, limited_ago: int | None, others: bool
+) -> None:
+    for number in range(there):
+        job = factories.make_job(batch=batch, state=JobState.ACCEPTED, business_id=f"THERE-{number}")
+        factories.make_submission(job=job, provider_job_id=f"pdf_{number}", accepted_at=NOW, in_doubt=False)
+    for number in range(ready):
+        factories.make_job(batch=batch, business_id=f"INV-{number}")
+    if limited_ago is not None:
+        until = pacing.to_us(NOW - timedelta(seconds=limited_ago))
+        PacingLane.objects.update_or_create(
+            account=fast, lane=Lane.SUBMIT, defaults={"cool_down_until_us": until, "next_slot_us": 0}
+        )
+    sendings = commit(fast, prepared(fast)).sendings
+    assert [each.others_in_flight for each in sendings] == [others] * ready

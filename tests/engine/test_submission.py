@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import random
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,19 @@ def test_unknown_opens_an_alert_that_says_what_to_do() -> None:
 def test_a_refusal_of_the_account_holds_it_with_the_providers_words() -> None:
     change = answers.judge_error(sending(), errors.Unauthorized("Bad key."), ACCOUNT, now=NOW, rng=RNG)
     assert (change.effect.hold, change.effect.words) == (HoldReason.AUTH, "Bad key.")
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_one_code_for_too_many_and_for_a_bad_key_is_read_by_what_is_in_flight(others: bool) -> None:
+    asked = exchange(status=403, error_class="TooManyAtOnce")
+    error = errors.TooManyAtOnce("Too many, or not allowed.", exchange=asked)
+    change = answers.judge_error(replace(sending(), others_in_flight=others), error, ACCOUNT, now=NOW, rng=RNG)
+    assert change.move.to_state is JobState.PENDING
+    assert change.submission_fields == {"in_doubt": False, "try_count": 0}, "neither costs a try"
+    assert change.effect.hold == (None if others else HoldReason.AUTH)
+    assert bool(change.effect.cool_down_until) is others
+    ((kept, _submission_id),) = change.exchanges
+    assert kept == replace(asked, error_class="TooManyAtOnce" if others else "Unauthorized")
 
 
 # --- other ends of a committed intent ---
