@@ -133,8 +133,8 @@ class PreparedRequest:
     body: bytes = field(repr=False)
 
     def keyed(self, idempotency_key: str) -> bytes:
-        """The bytes that leave: with the key in its place, where the vendor wants it inside the body."""
-        return self.body.replace(KEY_PLACE, idempotency_key.encode("ascii"), 1)
+        """The bytes that leave: with the key in each of its places, where the vendor wants it inside the body."""
+        return self.body.replace(KEY_PLACE, idempotency_key.encode("ascii"))
 
 
 @dataclass(frozen=True)
