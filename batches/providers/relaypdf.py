@@ -3,7 +3,7 @@
 A tag beside each fact says how sure it is and where it is from (README, "Tags of vendor facts"), since the contract is
 not closed: codes, statuses and fields may grow, so unknown ones are kept, shown and never final. How a request names
 its document stands in `relaypdf_sources.py`; answers are read in `relaypdf_answers.py`, refusals in
-`relaypdf_refusals.py`, webhooks in `relaypdf_webhooks.py`.
+`relaypdf_refusals.py`, webhooks in `relaypdf_webhooks.py`; what is no vendor's own is `jsonapi.py`'s.
 """
 
 from __future__ import annotations
@@ -11,48 +11,36 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote
 
-from batches.providers import redaction, relaypdf_sources, relaypdf_webhooks
+from batches.providers import reading, redaction, relaypdf_sources, relaypdf_webhooks
 from batches.providers import relaypdf_answers as answers
-from batches.providers import relaypdf_refusals as refusals
 from batches.providers.base import (
     Accepted,
     AccountState,
     Capabilities,
     Deleted,
     DocumentSource,
-    Downloaded,
     Endpoints,
     Finished,
     Gone,
     JobPhase,
     JobStatus,
-    LookedUp,
-    Option,
     PreparedRequest,
-    ProviderConfig,
     ProviderEvent,
     Receipts,
     Registered,
     ResultRef,
 )
-from batches.providers.errors import (
-    ContractBroken,
-    InvalidInput,
-    TargetRefused,
-    TooLarge,
-    Unauthorized,
-)
-from batches.providers.http import Answer, Call, HttpClient, whole_number
-from batches.providers.targets import allowed_target
+from batches.providers.errors import ContractBroken
+from batches.providers.http import Call
+from batches.providers.jsonapi import JSON_BYTES, JsonApi, json_body
+from batches.providers.relaypdf_refusals import REFUSALS
 
 SUBMIT_ROUTE = "/v1/pdf"  # A2: CONFIRMED P, N
 WEBHOOKS_ROUTE = "/v1/webhooks"  # A8: CONFIRMED P, M
-JSON_BYTES = 4 * 1024 * 1024
 ACCOUNT_BYTES = 16 * 1024
-MAX_REDIRECTS = 3
 
 CAPABILITIES = Capabilities(
     client_key=True,  # A6: CONFIRMED P, S0
@@ -79,29 +67,16 @@ CAPABILITIES = Capabilities(
 )
 
 
-class RelayPDF:
+class RelayPDF(JsonApi):
     """One RelayPDF account; see `base.Provider` for what each call promises."""
 
     kind = "relaypdf"
     label = "RelayPDF"
     base_url = "https://api.relaypdf.com"  # A1: CONFIRMED P, J, H
-    options: tuple[Option, ...] = ()
     capabilities = CAPABILITIES
-
-    @classmethod
-    def problems(cls, config: ProviderConfig) -> list[str]:
-        return []
-
-    def __init__(self, config: ProviderConfig) -> None:
-        self.config = config
-        #: Longest time, in seconds, that one API call can take: for "does a resend still fit into the key's retention".
-        self.call_seconds = config.connect_timeout + config.read_timeout
-        self.client = HttpClient(
-            connect_timeout=config.connect_timeout, read_timeout=config.read_timeout, pool_size=config.pool_size
-        )
-
-    def close(self) -> None:
-        self.client.close()
+    refusals = REFUSALS
+    size_headers = ("X-Relaypdf-Size", "X-Pdfforge-Size")  # A3: both names are in use (FIXTURE T, J, H)
+    file_route = "/v1/files/[id]"
 
     # --- calls ---------------------------------------------------------------------------------------------------
 
@@ -113,17 +88,7 @@ class RelayPDF:
             body["filename"] = source.filename
         if source.options:
             body["options"] = dict(source.options)
-        try:
-            encoded = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-            source.text.encode("utf-8")
-            source.filename.encode("utf-8")
-        except UnicodeEncodeError:
-            raise InvalidInput(
-                "The document holds half of a character (a lone surrogate), which no PDF can show."
-            ) from None
-        except (TypeError, ValueError, RecursionError):
-            raise InvalidInput("The options hold something that JSON cannot carry.") from None
-        return PreparedRequest(route=SUBMIT_ROUTE, body=encoded.encode("ascii"))
+        return PreparedRequest(route=SUBMIT_ROUTE, body=json_body(source, body))
 
     def submit(
         self, request: PreparedRequest, *, idempotency_key: str, now: datetime, gate: Callable[[], None]
@@ -133,25 +98,25 @@ class RelayPDF:
             "POST",
             request.route,
             body=request.body,
-            headers={"Content-Type": "application/json", "Idempotency-Key": idempotency_key},
+            headers={"Idempotency-Key": idempotency_key},
             gate=gate,
         )
         with self.client.open(call, now=now) as answer:
             if not 200 <= answer.status < 300:
-                raise refusals.on_submission(answer, now)
+                raise self.refusals.on_submission(answer, now)
             is_json = "json" in answer.headers.get("Content-Type", "").lower()
-            if not is_json and (job_id := answers.job_id_in(answer.headers.get("X-Relaypdf-Id"))):
+            if not is_json and (job_id := reading.job_id_in(answer.headers.get("X-Relaypdf-Id"))):
                 # A3: a binary answer names its id in a header (FIXTURE T, J, H). The bytes are fetched by id like any.
                 result = ResultRef(provider_job_id=job_id)
                 return Finished(job_id, "completed", result, answer.facts(status_word="completed"))
             job = self._object(answer)
-            job_id = answers.job_id_in(answers.either(job, "id", "jobId", "job_id"))
+            job_id = reading.job_id_in(reading.either(job, "id", "jobId", "job_id"))
             if not job_id:
                 raise answer.error(
                     ContractBroken, "RelayPDF accepted the document but gave no job id, so it may exist there."
                 )
             # A 202 may come without a status; then every SDK reports `processing` (A3: FIXTURE H).
-            word = answers.status_word(job.get("status", "processing"))
+            word = reading.status_word(job.get("status", "processing"))
             facts = answer.facts(status_word=word, id=redaction.masked(job_id))
             if answers.FINAL_STATUSES.get(word) is JobPhase.SUCCEEDED:
                 return Finished(job_id, word, answers.result_in(job, job_id), facts)
@@ -161,18 +126,18 @@ class RelayPDF:
         call = self._call("poll", "GET", "/v1/jobs/{id}", job_id=provider_job_id)
         with self.client.open(call, now=now) as answer:
             if not 200 <= answer.status < 300:
-                raise refusals.on_read(answer, now)
+                raise self.refusals.on_read(answer, now)
             job = self._object(answer)
-            named = answers.either(job, "id", "jobId", "job_id")
+            named = reading.either(job, "id", "jobId", "job_id")
             if named is not None and str(named) != provider_job_id:
                 raise answer.error(
                     ContractBroken, "RelayPDF answered about another job than the one that was asked for."
                 )
-            word = answers.status_word(job.get("status"))
+            word = reading.status_word(job.get("status"))
             phase = answers.FINAL_STATUSES.get(word, JobPhase.RUNNING)
             code, words = ("", "")
             if phase is JobPhase.FAILED:
-                code, words = answers.error_in(job, secrets=call.secrets)
+                code, words = reading.error_in(job, secrets=call.secrets)
                 words = words or "RelayPDF reports that rendering failed and gives no reason."
             return JobStatus(
                 provider_job_id=provider_job_id,
@@ -186,53 +151,15 @@ class RelayPDF:
                 warnings=answers.warnings_in(job, secrets=call.secrets),
             )
 
-    def download(self, ref: ResultRef, sink: BinaryIO, *, max_bytes: int, now: datetime) -> Downloaded:
-        """Without the API key, always: files open to whoever has their id (A5: CONFIRMED P, M; PROBED).
-
-        A broken download leaves what had arrived in `sink`; the caller throws it away.
-        """
-        # D5: the job's own link is the first choice, the id as a file id the second.
-        link = ref.url or f"{self.config.base_url}/v1/files/{quote(ref.provider_job_id, safe='')}"
-        found_at = ""
-        for hop in range(MAX_REDIRECTS + 1):
-            target = allowed_target(
-                link, found_at=found_at, base_url=self.config.base_url, download_hosts=self.config.download_hosts
-            )
-            call = Call(
-                kind="download",
-                method="GET",
-                url=target.url,
-                route="/v1/files/[id]" if not hop else "[redirect]",
-                # Compressed, the length that the answer declares would not be that of the PDF.
-                headers={"Accept": "application/pdf, */*", "Accept-Encoding": "identity"},
-                secrets=(ref.provider_job_id, target.url),
-                seconds=self.config.download_timeout,
-                public_peer=target.public_peer,
-            )
-            with self.client.open(call, now=now) as answer:
-                if answer.status in (301, 302, 303, 307, 308) and answer.headers.get("Location"):
-                    link, found_at = answer.headers["Location"], target.url
-                    continue
-                if answer.status != 200:
-                    raise refusals.on_download(answer, now)
-                return self._poured(answer, ref, sink, max_bytes)
-        raise TargetRefused(f"The download link leads on more than {MAX_REDIRECTS} times, so nothing was fetched.")
+    def file_link(self, ref: ResultRef) -> str:
+        """D5: the job's own link is the first choice, the id as a file id the second. Files open to whoever has either,
+        so the key is never sent (A5: CONFIRMED P, M; PROBED)."""
+        return ref.url or f"{self.config.base_url}/v1/files/{quote(ref.provider_job_id, safe='')}"
 
     def delete_remote(self, provider_job_id: str, *, now: datetime) -> Deleted:
         """A 2xx is all the proof that there is (A5: CONFIRMED P, H; D20)."""
         call = self._call("delete", "DELETE", "/v1/files/{id}", job_id=provider_job_id)
         return self._deleted(call, now)
-
-    def start(
-        self,
-        provider_job_id: str,
-        request: PreparedRequest,
-        *,
-        idempotency_key: str,
-        now: datetime,
-        gate: Callable[[], None],
-    ) -> Accepted:
-        raise NotImplementedError("RelayPDF knows no drafts")
 
     def is_gone(self, ref: ResultRef, *, now: datetime) -> Gone:
         """Whoever has the id of a file may ask for it (A5: CONFIRMED P, M): 404 or 410 says that it is gone."""
@@ -250,32 +177,29 @@ class RelayPDF:
                 return Gone(True, answer.facts())
             if answer.status == 200:
                 return Gone(False, answer.facts())
-            raise refusals.on_read(answer, now)
+            raise self.refusals.on_read(answer, now)
 
     def check_account(self, *, now: datetime) -> AccountState:
         """`GET /v1/account` is authenticated and unbilled (A1: CONFIRMED N, M, P)."""
         call = self._call("account", "GET", "/v1/account")
         with self.client.open(call, now=now) as answer:
             if answer.status != 200:
-                raise refusals.on_read(answer, now)
+                raise self.refusals.on_read(answer, now)
             account = self._object(answer)
             return AccountState(
-                plan=answers.short_text(account.get("plan")),
-                rate_tier=answers.short_text(answers.either(account, "rateTier", "rate_tier")),
+                plan=reading.short_text(account.get("plan")),
+                rate_tier=reading.short_text(reading.either(account, "rateTier", "rate_tier")),
                 exchange=answer.facts(),
                 raw=account if answer.byte_count <= ACCOUNT_BYTES else {},
                 balance=answers.balance_in(account),
             )
 
-    def find_submission(self, idempotency_key: str, *, first_sent_at: datetime, now: datetime) -> LookedUp | None:
-        return None  # A4: no list and no find by key was found, so nothing can be told
-
     def list_receipts(self, *, now: datetime) -> Receipts | None:
         """`GET /v1/billing/usage`: the latest receipts (A10: CONFIRMED P, M), in a shape that is UNKNOWN."""
         with self.client.open(self._call("account", "GET", "/v1/billing/usage"), now=now) as answer:
             if not 200 <= answer.status < 300:
-                raise refusals.on_read(answer, now)
-            found = answers.receipts_in(answers.json_value(answer.read(JSON_BYTES)))
+                raise self.refusals.on_read(answer, now)
+            found = answers.receipts_in(reading.json_value(answer.read(JSON_BYTES)))
             if found is None:
                 raise answer.error(ContractBroken, "RelayPDF answered with something that is no list of receipts.")
             return Receipts(found, answer.facts())
@@ -294,10 +218,10 @@ class RelayPDF:
         The secret is shown this once (A8: CONFIRMED M), so an answer without one is told, not refused.
         """
         body = json.dumps({"url": url}).encode("ascii")
-        call = self._call("webhook", "POST", WEBHOOKS_ROUTE, body=body, headers={"Content-Type": "application/json"})
+        call = self._call("webhook", "POST", WEBHOOKS_ROUTE, body=body)
         with self.client.open(call, now=now) as answer:
             if not 200 <= answer.status < 300:  # 200 or 201 (A8: UNKNOWN)
-                raise refusals.told(answer, now)
+                raise self.refusals.told(answer, now)
             endpoint = answers.endpoint_in(self._object(answer), url=url)
             if endpoint is None:
                 raise answer.error(
@@ -309,8 +233,8 @@ class RelayPDF:
         call = self._call("webhook", "GET", WEBHOOKS_ROUTE)
         with self.client.open(call, now=now) as answer:
             if not 200 <= answer.status < 300:
-                raise refusals.on_read(answer, now)
-            found = answers.endpoints_in(answers.json_value(answer.read(JSON_BYTES)))
+                raise self.refusals.on_read(answer, now)
+            found = answers.endpoints_in(reading.json_value(answer.read(JSON_BYTES)))
             if found is None:
                 raise answer.error(ContractBroken, "RelayPDF answered with something that is no list of addresses.")
             return Endpoints(found, answer.facts())
@@ -319,72 +243,3 @@ class RelayPDF:
         """Any 2xx will do, with a body or without (A8: FIXTURE T for `{"ok": true}`)."""
         call = self._call("webhook", "DELETE", f"{WEBHOOKS_ROUTE}/{{id}}", job_id=endpoint_id)
         return self._deleted(call, now)
-
-    def _deleted(self, call: Call, now: datetime) -> Deleted:
-        with self.client.open(call, now=now) as answer:
-            if 200 <= answer.status < 300:
-                return Deleted(already_gone=False, exchange=answer.facts())
-            if answer.status in (404, 410):
-                return Deleted(already_gone=True, exchange=answer.facts())
-            raise refusals.on_read(answer, now)
-
-    # --- requests ------------------------------------------------------------------------------------------------
-
-    def _call(
-        self,
-        kind: str,
-        method: str,
-        route: str,
-        *,
-        job_id: str = "",
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        gate: Callable[[], None] | None = None,
-    ) -> Call:
-        """An authenticated API call; ids are percent-encoded into the path (A1: what the server expects is UNKNOWN)."""
-        key = self.config.api_key
-        if not key or not key.isascii() or not key.isprintable() or " " in key:
-            # The HTTP library would name the key in its own refusal of such a header.
-            raise Unauthorized("The account has no usable API key: it is empty or holds spaces or special characters.")
-        encoded_id = quote(job_id, safe="")
-        return Call(
-            kind=kind,
-            method=method,
-            url=self.config.base_url + route.replace("{id}", encoded_id),
-            route=route.replace("{id}", redaction.masked(job_id)),
-            headers={"Accept": "application/json", "Authorization": f"Bearer {key}", **(headers or {})},
-            body=body,
-            secrets=(key, job_id, encoded_id),
-            seconds=self.call_seconds,
-            gate=gate,
-        )
-
-    # --- answers -------------------------------------------------------------------------------------------------
-
-    def _object(self, answer: Answer) -> dict[str, Any]:
-        """The JSON object of a 2xx answer. A list, a word, HTML or too much of anything breaks the contract."""
-        try:
-            body = answer.read(JSON_BYTES)
-        except TooLarge as error:
-            raise answer.error(ContractBroken, error.words) from None
-        value = answers.json_value(body)
-        if not isinstance(value, dict):
-            kind = redaction.cleaned(answer.headers.get("Content-Type", "no content type"), limit=80)
-            raise answer.error(ContractBroken, f"RelayPDF answered with something that is no JSON object ({kind}).")
-        return value
-
-    def _poured(self, answer: Answer, ref: ResultRef, sink: BinaryIO, max_bytes: int) -> Downloaded:
-        byte_count = answer.pour(sink, max_bytes)
-        declared = (
-            answer.declared_length(),
-            # A3: both names are in use (FIXTURE T, J, H).
-            whole_number(answer.headers.get("X-Relaypdf-Size")),
-            whole_number(answer.headers.get("X-Pdfforge-Size")),
-            ref.size_bytes,
-        )
-        return Downloaded(
-            byte_count=byte_count,
-            content_type=redaction.cleaned(answer.headers.get("Content-Type", ""), limit=100),
-            declared_sizes=tuple(size for size in declared if size is not None),
-            exchange=answer.facts(),
-        )

@@ -23,7 +23,7 @@ from batches.providers.errors import (
     Unauthorized,
 )
 from batches.providers.relaypdf import RelayPDF
-from batches.providers.relaypdf_answers import refusal_kind, result_in
+from batches.providers.relaypdf_answers import result_in
 from tests.providers.conformance import CASES, open_gate
 from tests.providers.relaypdf_double import API_KEY, Job, RelayPDFDouble
 
@@ -278,7 +278,7 @@ def test_a_redirect_never_takes_the_key_elsewhere(provider: RelayPDF, double: Re
 
 def test_every_status_has_a_kind_of_error() -> None:
     for status in [*range(100, 200), *range(300, 600)]:
-        assert issubclass(refusal_kind(status, ""), ProviderError)
+        assert issubclass(RelayPDF.refusals.kind(status, ""), ProviderError)
 
 
 # --- secrets ---------------------------------------------------------------------------------------------------------
