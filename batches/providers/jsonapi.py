@@ -76,7 +76,7 @@ class JsonApi:
     #: A header beside `Content-Length` in which a file's size may be told.
     size_headers: ClassVar[tuple[str, ...]] = ()
     #: Whether a file at the vendor's own address is only given to whoever shows the key. It never goes elsewhere.
-    files_want_key: ClassVar[bool] = False
+    files_want_key: bool = False
 
     @classmethod
     def problems(cls, config: ProviderConfig) -> list[str]:
