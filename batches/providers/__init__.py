@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from batches.providers.base import Capabilities, Provider, ProviderConfig
+from batches.providers.docraptor import DocRaptor
 from batches.providers.relaypdf import RelayPDF
 
 #: One line per vendor; the names are those of `ProviderAccount.kind`.
 PROVIDERS: dict[str, type[Provider]] = {
     RelayPDF.kind: RelayPDF,
+    DocRaptor.kind: DocRaptor,
 }
 
 
