@@ -58,6 +58,15 @@ def is_callback_token(slug: str, token: str) -> bool:
     return any(constant_time_compare(token, _token(slug, secret)) for secret in secrets)
 
 
+def hears(account: ProviderAccount) -> bool:
+    """Whether events about this account's jobs may come: signed ones, or calls to the address that each of them has.
+    Reads an encrypted column."""
+    capabilities = adapter_of(account.kind).capabilities
+    if capabilities.webhook_signature:
+        return bool(account.webhook_secret)
+    return capabilities.webhook_success and bool(account.webhook_url or settings.PUBLIC_URL)
+
+
 def _token(slug: str, secret: str | bytes) -> str:
     return salted_hmac("batches.callback", slug, secret=secret, algorithm="sha256").hexdigest()[:40]
 

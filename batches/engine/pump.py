@@ -31,7 +31,7 @@ from batches.engine import (
     steps,
     stopping,
 )
-from batches.engine.accounts import Providers
+from batches.engine.accounts import Providers, hears
 from batches.engine.batchsizes import BatchSizes
 from batches.engine.changes import Change, FollowStep
 from batches.engine.claims import Claim
@@ -242,7 +242,7 @@ class Pump:
     # --- status reads and downloads ---
 
     def _learn(self, now: datetime) -> None:
-        told = [pk for pk, account in self._accounts.items() if account.webhook_secret]
+        told = [pk for pk, account in self._accounts.items() if hears(account)]
         with mishaps.contained("a look at the webhook events"):
             self._polls.wake_all(self._wakeups.news(now, told), now)
         busy = self._held.accounts(among=self._accounts.keys())
