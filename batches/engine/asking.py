@@ -52,7 +52,7 @@ def ask(ours: Ours, provider: Provider | None, pace: ReadPace | None, *, now: da
     settled = (SubmissionOutcome.DELIVERED, SubmissionOutcome.SURPLUS)
     questions = [partial(_read, row) for row in ours.named if row.outcome not in settled]
     if provider.capabilities.look_up:
-        questions += [partial(_look_up, row) for row in ours.doubtful]
+        questions += [partial(_look_up, row, is_called=row.pk in ours.called) for row in ours.doubtful]
     if ours.doubtful and provider.capabilities.receipts:
         questions.append(partial(_read_receipts, ours))
     account = ProviderAccount.objects.get(pk=ours.job.account_id) if pace and questions else None
@@ -82,7 +82,7 @@ def _read(row: Submission, provider: Provider, said: Said, *, now: datetime) -> 
     said.sentences.append(Sentence(f"The provider says of {shown}: “{status.status_word}”.", now))
 
 
-def _look_up(row: Submission, provider: Provider, said: Said, *, now: datetime) -> None:
+def _look_up(row: Submission, provider: Provider, said: Said, *, is_called: bool, now: datetime) -> None:
     try:
         looked = provider.find_submission(row.idempotency_key, first_sent_at=row.first_sent_at, now=now)
     except errors.ProviderError as error:
@@ -102,6 +102,9 @@ def _look_up(row: Submission, provider: Provider, said: Said, *, now: datetime) 
         jobs = "a job" if looked.nameless == 1 else f"{looked.nameless} jobs"
         words = f"The provider shows {jobs} of submission {row.sequence} without an id"
         said.sentences.append(Sentence(f"{words}: it arrived and may be billed, and its PDF cannot be fetched.", now))
+    elif not looked.jobs and is_called:
+        words = f"The provider has no job of submission {row.sequence}, and called its address all the same."
+        said.sentences.append(Sentence(words, now))
     elif not looked.jobs:
         _has_none(row, provider, said, now=now)
 

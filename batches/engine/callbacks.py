@@ -93,4 +93,15 @@ def take_notice(
                 received.keep_failure(store, account.slug, event)
             except StoreError as error:
                 raise Refused(503, "It could not be stored; send it again.") from error
-    inbox.take(account, events, key.encode() + b"\n" + body, headers, signed_at=signed_at, now=now)
+    inbox.take(account, events, mark_of(key) + body, headers, signed_at=signed_at, now=now)
+
+
+def mark_of(key: str) -> bytes:
+    """How the stored body of a notice begins: with the key of the submission whose address was called."""
+    return key.encode() + b"\n"
+
+
+def mark_in(body: bytes) -> bytes:
+    """The mark that a stored body begins with, if it has one."""
+    key, mark, _rest = body.partition(b"\n")
+    return key + mark

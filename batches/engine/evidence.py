@@ -13,7 +13,7 @@ from pathlib import Path
 
 from batches import figures, wording
 from batches.conf import ENGINE
-from batches.engine import collection, keeping, retries
+from batches.engine import callbacks, collection, keeping, retries
 from batches.engine.pdfcheck import PdfChecker
 from batches.models import (
     Artifact,
@@ -31,6 +31,8 @@ from batches.storage import ArtifactStore, StoreError, artifact_key
 
 #: Sentences of one kind; a submission has six tries at most, its status reads are told as one.
 SHOWN_MOST = 20
+#: Calls that named no job, which are looked through for those to the address of one submission.
+CALLS_LOOKED_AT = 1000
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,10 @@ class StoredPdf:
 
 @dataclass(frozen=True)
 class Ours:
-    """One item's job with its submissions, oldest first, as they stood when they were read."""
+    """One item's job with its submissions, oldest first, as they stood when they were read.
+
+    `called` are those in doubt whose own address the provider called: nobody else knows it, so they arrived there.
+    """
 
     item: BatchItem
     job: Job
@@ -74,6 +79,7 @@ class Ours:
     sentences: tuple[Sentence, ...]
     candidates: tuple[Candidate, ...]
     stored: StoredPdf | None
+    called: frozenset[int] = frozenset()
 
     @property
     def doubtful(self) -> list[Submission]:
@@ -93,10 +99,16 @@ def collect(item_id: int, *, store: ArtifactStore, checker: PdfChecker, now: dat
     submissions = tuple(Submission.objects.filter(job=job).defer("body_inline").order_by("sequence"))
     candidates, events = _events(job, submissions, now=now)
     stored, in_store = _in_store(item, store, checker, now=now)
-    sentences = [*_sent(job, submissions), *_windows(submissions, now=now), *events, *in_store]
+    calls = _calls(job, submissions)
+    called = [
+        Sentence(f"The provider called the address of submission {row.sequence}: it arrived, and may be billed.", at)
+        for row, at in calls.items()
+    ]
+    sentences = [*_sent(job, submissions), *_windows(submissions, now=now), *events, *called, *in_store]
     dated = sorted((each for each in sentences if each.at), key=lambda each: each.at or now)
     undated = [each for each in sentences if each.at is None]
-    return Ours(item, job, submissions, (*dated, *undated), tuple(candidates), stored)
+    known = frozenset(row.pk for row in calls)
+    return Ours(item, job, submissions, (*dated, *undated), tuple(candidates), stored, known)
 
 
 def _sent(job: Job, submissions: Sequence[Submission]) -> Iterator[Sentence]:
@@ -189,6 +201,22 @@ def _events(job: Job, submissions: Sequence[Submission], *, now: datetime) -> tu
     if not sentences:
         sentences.append(Sentence("No webhook of that time named a job that is unknown to us."))
     return list(candidates.values()), sentences
+
+
+def _calls(job: Job, submissions: Sequence[Submission]) -> dict[Submission, datetime]:
+    """Submissions in doubt whose own address was called, each with the first time; the call names no job else."""
+    doubtful = {callbacks.mark_of(row.idempotency_key): row for row in submissions if row.is_maybe_there}
+    if not doubtful:
+        return {}
+    begins, _ends = time_of(list(doubtful.values()))
+    rows = WebhookEvent.objects.filter(account=job.account_id, provider_job_id="", received_at__gte=begins)
+    calls = rows.order_by("received_at", "pk").values_list("body", "received_at")
+    found: dict[Submission, datetime] = {}
+    for body, received_at in calls[:CALLS_LOOKED_AT]:
+        row = doubtful.get(callbacks.mark_in(bytes(body)))
+        if row is not None:
+            found.setdefault(row, received_at)
+    return found
 
 
 def _in_store(

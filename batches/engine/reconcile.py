@@ -70,8 +70,8 @@ PUT_OFF = (
     "The provider asked for a pause of status reads, so it was not asked now; reconcile it again in a few minutes."
 )
 NAMELESS = (
-    "Accepted, and perhaps billed: the provider shows it without an id, so its PDF cannot be fetched. It is not sent "
-    "again by itself; to render it anew is a second job with a second bill."
+    "Accepted, and perhaps billed: the provider tells of it without an id, so its PDF cannot be fetched. It is not "
+    "sent again by itself; to render it anew is a second job with a second bill."
 )
 NAMELESS_BESIDE = "A further job of it is shown without an id: it may be billed, and cannot be fetched."
 #: Kept of the evidence in the audit log.
@@ -262,7 +262,7 @@ def _verdict(ours: Ours, said: Said) -> tuple[Verdict, str]:
         more = ", and finished there" if finished else ""
         again = f" {NAMELESS_BESIDE}" if said.nameless else ""
         return Verdict.ACCEPTED, f"Accepted as {shown}{more}.{again}"
-    if said.nameless:
+    if said.nameless or ours.called:
         return Verdict.ACCEPTED, NAMELESS
     if ours.doubtful and all(row.pk in said.absent for row in ours.doubtful):
         return Verdict.NOT_ACCEPTED, "Not accepted: nothing of it exists at the provider."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from batches.engine import accounts, applying, reconcile
-from batches.engine.reconcile import Verdict
+from batches.engine.reconcile import Findings, Verdict
 from batches.models import Alert, ProviderAccount, Submission, Verb, WebhookEvent
 from batches.providers import make_provider
 from tests import factories
@@ -35,6 +36,20 @@ def account(world: World, double: DocRaptorDouble) -> Iterator[ProviderAccount]:
     provider.close()
 
 
+def reconciled(world: World, account: ProviderAccount, name: str = "INV-1", *, now: datetime | None = None) -> Findings:
+    """As a person does it now: the double stamps its list with the real time, so the submission is moved there."""
+    at = timezone.now() - timedelta(minutes=1)
+    Submission.objects.filter(job=world.job(name)).update(first_sent_at=at, last_sent_at=at)
+    return reconcile.settle(
+        item_of(world, name).pk,
+        order=ORDER,
+        provider=world.own_providers[account.pk],
+        store=world.store,
+        checker=world.checker,
+        now=now or at,
+    )
+
+
 def test_a_lost_answer_ends_as_unknown_is_found_without_an_id_and_never_sent_again(
     world: World, double: DocRaptorDouble, account: ProviderAccount
 ) -> None:
@@ -49,16 +64,7 @@ def test_a_lost_answer_ends_as_unknown_is_found_without_an_id_and_never_sent_aga
     assert (row.resend_until, row.try_count, row.in_doubt) == (None, 1, True)
     assert len(double.seen("submit")) == 1
 
-    # The double stamps its list with the real time; the answer is the same at any later one.
-    Submission.objects.update(first_sent_at=timezone.now(), last_sent_at=timezone.now())
-    found = reconcile.settle(
-        item_of(world, "INV-1").pk,
-        order=ORDER,
-        provider=world.own_providers[account.pk],
-        store=world.store,
-        checker=world.checker,
-        now=timezone.now(),
-    )
+    found = reconciled(world, account)
     assert (found.verdict, found.done) == (Verdict.ACCEPTED, "")
     assert "without an id" in words_of(found)
     item = item_of(world, "INV-1")
@@ -66,6 +72,30 @@ def test_a_lost_answer_ends_as_unknown_is_found_without_an_id_and_never_sent_aga
     world.run_to_the_end()
     assert world.states() == {"INV-1": "unknown"}
     assert double.ledger() == {"accepted": 1, "billed": {row.idempotency_key: 1}}
+
+
+def test_what_was_called_back_is_never_taken_for_absent(
+    world: World, double: DocRaptorDouble, account: ProviderAccount, settings: Any
+) -> None:
+    """Its address is known to DocRaptor alone, whatever its list says later."""
+    settings.PUBLIC_URL = "https://batches.example.com"
+    for name in ("INV-1", "INV-2"):
+        double.misbehave("drop_after_acceptance")
+        world.hand_over(name, account=account)
+        world.run_to_the_end()
+    row = Submission.objects.get(job=world.job("INV-1"))
+    double.jobs.clear()
+    path = f"{accounts.callback_url(account)}/{row.idempotency_key}".removeprefix(settings.PUBLIC_URL)
+    assert Client().post(path, '{"download_id": "k9"}', content_type="application/json").status_code == 204
+    later = timezone.now() + timedelta(hours=2)
+    called, other = (reconciled(world, account, name, now=later) for name in ("INV-1", "INV-2"))
+    assert (called.verdict, called.done) == (Verdict.ACCEPTED, "")
+    assert "called the address of submission 1" in words_of(called)
+    assert "never arrived" not in words_of(called)
+    assert other.verdict is Verdict.NOT_ACCEPTED
+    assert world.states() == {"INV-1": "unknown", "INV-2": "failed"}
+    world.run_to_the_end()
+    assert len(double.seen("submit")) == 2
 
 
 def test_documents_are_saved_and_billed_once_though_each_meets_trouble(
