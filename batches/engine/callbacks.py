@@ -19,26 +19,36 @@ from batches.engine import inbox, received
 from batches.engine.accounts import is_callback_token
 from batches.engine.inbox import Refused
 from batches.models import ProviderAccount, Submission
-from batches.providers.base import Delivery, JobPhase, Provider, ProviderEvent
+from batches.providers.base import Delivery, JobPhase, ProviderEvent
 from batches.storage import ArtifactStore, StoreError
 
 #: The largest PDF that is taken, as of a download.
 FILE_BYTES_MOST = ENGINE.download_bytes_most
 FILE_TYPE, NOTICE_TYPE = "file", "callback"
+PDF_START = b"%PDF-"
 
 
 def account_of(slug: str, token: str, key: str) -> ProviderAccount:
     """The account whose submission has this address. Raises `Refused`, with the same words whatever is wrong of it."""
     account = inbox.account_of(slug)
-    if not is_callback_token(slug, token) or not Submission.objects.filter(account=account, idempotency_key=key):
+    known = Submission.objects.filter(account=account, idempotency_key=key)
+    if not is_callback_token(slug, token) or not known.exists():
         raise Refused(404, "There is no such address.")
     return account
 
 
-def brings_file(provider: Provider, headers: Mapping[str, str]) -> bool:
-    """Whether a call with these headers brings the PDF: all that is no JSON, where the vendor delivers so."""
-    kind = headers.get("Content-Type", "").lower()
-    return provider.capabilities.delivery is Delivery.CALLBACK and "json" not in kind
+def brings_file(account: ProviderAccount, headers: Mapping[str, str], *, now: datetime) -> bool:
+    """Whether a call with these headers brings the PDF: all that is no JSON, where the vendor delivers so.
+
+    A call that does is proven here, before a byte of its file is read. Raises `Refused`.
+    """
+    with inbox.opened(account) as (provider, config):
+        is_json = "json" in headers.get("Content-Type", "").lower()
+        if provider.capabilities.delivery is not Delivery.CALLBACK or is_json:
+            return False
+        # An adapter of a vendor that brings files looks at the headers alone.
+        inbox.verify(provider, headers, b"", config, now=now)
+    return True
 
 
 def take_file(
@@ -50,12 +60,15 @@ def take_file(
     *,
     now: datetime,
 ) -> None:
-    """Keep the PDF that came, then have its job read. Raises `Refused`, and database errors."""
+    """Keep the PDF that came by a proven call, then have its job read. Raises `Refused`, and database errors.
+
+    What is no PDF is not kept: the first file of a job stays, and would stand in the way of a good one.
+    """
     with path.open("rb") as file:
+        if file.read(len(PDF_START)) != PDF_START:
+            raise Refused(400, "The body is no PDF.")
+        file.seek(0)
         facts = {"key": key, "bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-    with inbox.opened(account) as (provider, config):
-        # An adapter of a vendor without signatures looks at the headers alone.
-        inbox.verify(provider, headers, b"", config, now=now)
     try:
         received.keep_file(store, account.slug, key, path)
     except StoreError as error:

@@ -229,10 +229,15 @@ def match_others(*, now: datetime, most: int) -> int:
 
 
 def _ids_in(row: WebhookEvent) -> list[str]:
-    """Every value in its body that may be a provider job's id, the likeliest first."""
+    """Every value in its body that may be a provider job's id, the likeliest first.
+
+    None where the body is no event of the vendor's: a call to the address of one job (`callbacks.py`) needs none.
+    """
     provider = make_provider(row.account.kind, ProviderConfig(row.account.slug, row.account.base_url, api_key=""))
     try:
         events = provider.parse_webhook(bytes(row.body))
+    except ValueError:
+        return []
     finally:
         provider.close()
     return [each for event in events for each in (event.provider_job_id, *event.other_ids)]

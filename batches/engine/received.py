@@ -103,6 +103,11 @@ class _Receiving:
                 return self._read(provider_job_id, JobPhase.SUCCEEDED, HERE, now, result=result)
             if self._provider.capabilities.status_poll:
                 return self._provider.fetch_status(provider_job_id, now=now)
+            if self._provider.capabilities.delivery is Delivery.ANSWER:
+                facts = _facts(ExchangeKind.POLL, now, "NotFound")
+                raise NotFound(
+                    "What the answer held is no longer here, and the provider keeps nothing.", exchange=facts
+                )
             told = self._told(provider_job_id)
         except StoreError as error:
             raise ContractBroken(f"Our store cannot say whether its PDF has come: {error.words}") from None
@@ -172,8 +177,15 @@ def sweep(store: ArtifactStore, *, now: datetime) -> int:
 
 
 def _open_keys(account_slugs: set[str]) -> set[str]:
-    """The places of what open submissions of these accounts may still ask for."""
+    """The places of what open submissions of these accounts may still ask for.
+
+    One whose answer was lost has no job id yet; what came for it lies under its key, and is all that there may ever be.
+    """
     rows = Submission.objects.filter(account__slug__in=account_slugs, outcome=SubmissionOutcome.OPEN)
-    rows = rows.filter(provider_job_id__isnull=False)
-    known = rows.values_list("account__slug", "provider_job_id")
-    return {_key(slug, job_id or "", ending) for slug, job_id in known.iterator() for ending in ("pdf", "json")}
+    known = rows.values_list("account__slug", "provider_job_id", "idempotency_key")
+    return {
+        _key(slug, name, ending)
+        for slug, job_id, key in known.iterator()
+        for name in {job_id or key, key}
+        for ending in ("pdf", "json")
+    }

@@ -53,12 +53,10 @@ def webhook(request: HttpRequest, account: str) -> HttpResponse:
 def callback(request: HttpRequest, account: str, token: str, key: str) -> HttpResponse:
     """As `webhook`, at the address that one submission has; the body may be the PDF itself, which is streamed."""
     now = timezone.now()
-    store = open_store(settings.STORAGE_URL)
     try:
+        store = open_store(settings.STORAGE_URL)
         row = callbacks.account_of(account, token, key)
-        with inbox.opened(row) as (provider, _config):
-            is_file = callbacks.brings_file(provider, request.headers)
-        if is_file:
+        if callbacks.brings_file(row, request.headers, now=now):
             with store.staging() as path:
                 _pour(request, path, most=callbacks.FILE_BYTES_MOST)
                 callbacks.take_file(row, key, path, request.headers, store, now=now)

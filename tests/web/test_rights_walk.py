@@ -19,6 +19,7 @@ from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, reverse
 
+from batches.engine import accounts
 from batches.models import (
     Batch,
     BulkAction,
@@ -55,7 +56,7 @@ class Row:
     """`reads` may GET it, `acts` may POST to it; other members are refused with 403.
 
     Without `is_shared` it belongs to a workspace, and for an outsider it does not exist. `arguments` and `sent` are
-    names of `things`. `is_hidden_from`: members for whom it does not exist either.
+    names of `things`. `is_hidden_from`: members for whom it does not exist either. `also` are methods that act as POST.
     """
 
     reads: Collection[str] = ()
@@ -65,9 +66,10 @@ class Row:
     is_shared: bool = False
     is_open: bool = False
     is_hidden_from: Collection[str] = ()
+    also: Collection[str] = ()
 
     def expected(self, role: str, method: str) -> str:
-        allowed = self.reads if method in ("GET", "HEAD") else self.acts if method == "POST" else ()
+        allowed = self.reads if method in ("GET", "HEAD") else self.acts if method in ("POST", *self.also) else ()
         if self.is_open:
             return TAKEN if allowed else NO_SUCH_METHOD
         if role == "anonymous":
@@ -185,14 +187,16 @@ TABLE: Mapping[str, Row] = {
     "help_index": Row(reads=SIGNED_IN, is_shared=True),
     "help_topic": Row(reads=SIGNED_IN, arguments=("states",), is_shared=True),
     "webhook": Row(acts=EVERYBODY, arguments=("account",), is_open=True),
+    "callback": Row(acts=EVERYBODY, arguments=("account", "token", "key"), is_open=True, also=("PUT", "PATCH")),
     "healthz": Row(reads=EVERYBODY, is_open=True),
     "readyz": Row(reads=EVERYBODY, is_open=True),
 }
 
 
 @pytest.fixture
-def things(batch: Batch, operator: Client, artifact_folder: Any) -> dict[str, str]:
+def things(batch: Batch, operator: Client, artifact_folder: Any, settings: Any) -> dict[str, str]:
     """What the arguments of addresses stand for: a batch with one saved document and one that failed."""
+    settings.PUBLIC_URL = "https://batches.example.com"
     job, _failed = marked_jobs(batch)
     planned = operator.post(
         reverse("batches:action_plan", args=[batch.public_id]), {"verb": "retry", "state": "failed"}
@@ -222,6 +226,8 @@ def things(batch: Batch, operator: Client, artifact_folder: Any) -> dict[str, st
         "document": job.version.document.public_id,
         "submission": str(job.submissions.get().pk),
         "account": batch.account.slug,
+        "token": accounts.callback_url(batch.account).rpartition("/")[2],
+        "key": job.submissions.get().idempotency_key,
         "csv": "csv",
         "states": "states",
         "export": export,
