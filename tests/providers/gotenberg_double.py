@@ -68,12 +68,12 @@ def pdf_of(page: str) -> bytes:
     words = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", without_title)).split())
     shown = words.encode("latin-1", "replace").replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
     content = b"BT /F1 12 Tf 40 780 Td (" + shown + b") Tj ET"
+    fonts = b"<< /Font << /F1 3 0 R >> >>"
     objects = (
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [4 0 R] /Count 1 >>",
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 5 0 R "
-        b"/Resources << /Font << /F1 3 0 R >> >> >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 5 0 R /Resources %s >>" % fonts,
         b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
     )
     out, offsets = b"%PDF-1.7\n", []

@@ -19,18 +19,15 @@ import pytest
 
 from batches.engine import received
 from batches.providers import make_provider
-from batches.providers.base import Accepted, Delivery, Finished, JobPhase, JobStatus, Provider, ProviderConfig
+from batches.providers.base import Delivery, JobPhase, JobStatus, Provider, ProviderConfig
 from batches.providers.errors import (
     AnswerLost,
     ContractBroken,
     InvalidInput,
     KeyConflict,
     NotFound,
-    RateLimited,
-    ServerFault,
 )
 from batches.storage.disk import DiskStore
-from tests.providers import gotenberg_double
 from tests.providers.conformance import MAX_BYTES, Peer, ProviderConformance, open_gate, utc_now
 from tests.providers.gotenberg_double import API_KEY, GotenbergDouble
 
