@@ -51,6 +51,7 @@ MOVERS: Mapping[str, str] = {
     "parked": _BY_WORKER,
     "provider_job_finished": _BY_READ,
     "provider_job_failed": _BY_READ,
+    "start_refused": _BY_WORKER,
     "render_again": _BY_READ,
     "finished_late": _BY_READ,
     "failed_late": _BY_READ,

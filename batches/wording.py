@@ -337,6 +337,7 @@ EVENT_WORDS: Mapping[str, str] = {
     "id_arrived_late": "Its job id arrived late.",
     "provider_job_finished": "The provider has finished it.",
     "provider_job_failed": "The provider could not render it.",
+    "start_refused": "The provider has its draft and refused to render it; nothing was billed for it.",
     "stored": "The file is whole and in our storage.",
     "object_lost": "Its stored file is missing or damaged.",
     "object_back": "Its stored file is back and whole.",

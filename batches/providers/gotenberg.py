@@ -126,7 +126,7 @@ class Gotenberg:
         if limit is None:
             found.append("The server's time limit must be whole seconds, such as 30.")
         elif mode == SYNC and config.read_timeout <= limit + HARD_STOP_SECONDS:
-            # 2.8, section 9 row 3: who gives up first must be the server, or it renders for nobody.
+            # 2.8, I2: who gives up first must be the server, or it renders for nobody.
             found.append(
                 f"We wait {config.read_timeout:g} s for an answer, and Gotenberg may take {limit} s and "
                 f"{HARD_STOP_SECONDS} s more to give up, so answers would be lost. Lower its API_TIMEOUT and say so "

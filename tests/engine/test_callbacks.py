@@ -306,7 +306,7 @@ def test_accounts_that_are_told_of_by_an_address_count_as_told_of(job: Job, sett
     """Else a pump would not look for what came, and find it with its next planned read only."""
     ProviderAccount.objects.update(webhook_secret="")
     account = ProviderAccount.objects.get(pk=job.account_id)
-    assert accounts.is_told_of(account)
-    assert not accounts.is_told_of(factories.make_account())
+    assert accounts.hears(account)
+    assert not accounts.hears(factories.make_account())
     settings.PUBLIC_URL = ""
-    assert not accounts.is_told_of(account)
+    assert not accounts.hears(account)
