@@ -161,6 +161,8 @@ class GotenbergDouble:
         self.renders: Counter[str] = Counter()  # by trace
         self.pages: Counter[str] = Counter()  # accepted submissions by the page's hash
         self.stopped = threading.Event()
+        self._under_way = 0
+        self._idle = threading.Condition()
         self._faults: list[dict[str, Any]] = []
         self._is_hostile = False
         self._met: set[str] = set()
@@ -232,6 +234,25 @@ class GotenbergDouble:
                 raise _RefusedError(400, f"Invalid form data: form field '{name}' is invalid")
         self.stopped.wait(self.render_seconds)
         return pdf_of(form.page)
+
+    def begin_callback(self, *given: Any) -> None:
+        """`call_back`, on a thread of its own."""
+        with self._idle:
+            self._under_way += 1
+        threading.Thread(target=self._in_background, args=given, daemon=True).start()
+
+    def _in_background(self, *given: Any) -> None:
+        try:
+            self.call_back(*given)
+        finally:
+            with self._idle:
+                self._under_way -= 1
+                self._idle.notify_all()
+
+    def wait_idle(self, seconds: float = 30) -> bool:
+        """Until no callback is under way; for tests whose clock would run on meanwhile."""
+        with self._idle:
+            return self._idle.wait_for(lambda: not self._under_way, seconds)
 
     def call_back(self, headers: dict[str, str], trace: str, form: Form, fault: dict[str, Any]) -> None:
         """Render, upload with retries, then say which it was."""
@@ -378,7 +399,7 @@ class _Handler(BaseHTTPRequestHandler):
             if fault["do"] == "callback_before_answer":
                 double.call_back(*given)
             else:
-                threading.Thread(target=double.call_back, args=given, daemon=True).start()
+                double.begin_callback(*given)
         self._answer(fault, content, is_async=is_async)
 
     def _is_refused(self, fault: dict[str, Any]) -> bool:

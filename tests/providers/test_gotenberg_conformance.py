@@ -29,7 +29,7 @@ from batches.providers.errors import (
 )
 from batches.storage.disk import DiskStore
 from tests.providers.conformance import MAX_BYTES, Peer, ProviderConformance, open_gate, utc_now
-from tests.providers.gotenberg_double import API_KEY, GotenbergDouble
+from tests.providers.gotenberg_double import API_KEY, GotenbergDouble, pdf_of
 
 WEBHOOK_SECRET = "whsec_invented"
 SLUG = "gotenberg"
@@ -236,7 +236,12 @@ class GotenbergConformance(ProviderConformance):
         gone.close()
 
     def test_a_rate_limited_status_read_says_how_long_to_wait(self, peer: Peer) -> None:
-        assert peer.provider.fetch_status("key-1", now=utc_now()).phase in (JobPhase.RUNNING, JobPhase.FAILED)
+        """Nobody is asked, so nobody limits it: what never came is waited for, or known to be nowhere."""
+        if peer.provider.capabilities.delivery is Delivery.CALLBACK:
+            assert peer.provider.fetch_status("key-1", now=utc_now()).phase is JobPhase.RUNNING
+            return
+        with pytest.raises(NotFound):
+            peer.provider.fetch_status("key-1", now=utc_now())
 
     def test_an_expired_link_is_not_found(self, peer: Peer, answer: str = "") -> None:
         self.submit(peer)
@@ -248,10 +253,24 @@ class GotenbergConformance(ProviderConformance):
             )
 
     def test_a_download_that_is_cut_short_is_not_a_download(self, peer: Peer) -> None:
-        assert peer.provider.capabilities.delivery in (Delivery.ANSWER, Delivery.CALLBACK)
+        """Cut on its way to us it is not kept: the answer is lost, the call is made again."""
+        if peer.provider.capabilities.delivery is Delivery.ANSWER:
+            peer.misbehave("truncated_answer")
+            self.refused(AnswerLost, peer)
+        else:
+            peer.misbehave("callback_cut")
+        assert self.result(peer).size_bytes == len(pdf_of("Invoice for Adaeze Okoye"))
 
-    test_a_cut_file_with_its_own_length_is_told_by_the_declared_sizes = None  # type: ignore[assignment]
-    test_an_error_page_with_status_200_is_told_by_its_type = None  # type: ignore[assignment]
+    def test_a_cut_file_with_its_own_length_is_told_by_the_declared_sizes(self, peer: Peer) -> None:
+        """A copy of what lies here is as long as it lies here; whether it is whole, its own end says."""
+        result = self.result(peer)
+        downloaded = peer.provider.download(result, io.BytesIO(), max_bytes=MAX_BYTES, now=utc_now())
+        assert (downloaded.declared_sizes, downloaded.byte_count) == ((), result.size_bytes)
+
+    def test_an_error_page_with_status_200_is_told_by_its_type(self, peer: Peer) -> None:
+        """It is no acceptance, and by a call it is told by its first bytes (`test_callbacks.py`)."""
+        peer.misbehave("answer_after_acceptance", body="<html>Something went wrong</html>", content_type="text/html")
+        self.refused(ContractBroken, peer)
 
 
 class TestWithCallbacks(GotenbergConformance):
