@@ -311,7 +311,7 @@ def test_the_double_serves_the_official_client_as_it_is(tmp_path: Path) -> None:
     double = gotenberg_double.start(tmp_path)
     try:
         with GotenbergClient(double.url, auth=(user, password), backend="requests") as client:
-            assert client.health.get().chromium is not None
+            assert client.health.health().chromium is not None
             assert client.version.get() == gotenberg_double.VERSION
             with client.chromium.html_to_pdf() as route:
                 pdf = route.string_index(page).size(A4).run().content
