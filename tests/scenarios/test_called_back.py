@@ -16,7 +16,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from batches.engine import received
 from batches.engine.accounts import Providers
-from batches.models import Job, Submission, WebhookEvent
+from batches.models import Job, ProviderAccount, Submission, WebhookEvent
 from tests.providers.gotenberg_double import API_KEY, GotenbergDouble, pdf_of
 from tests.scenarios.world import PumpKilled, World
 
@@ -152,7 +152,9 @@ def test_a_file_that_is_kept_while_nobody_could_be_told_is_found_by_the_next_rea
     gotenberg.assert_saved("INV-1")
 
 
-def test_hostility_to_each_of_many_loses_none(gotenberg: CalledBack) -> None:
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_hostility_to_each_of_many_loses_none(gotenberg: CalledBack, mode: str) -> None:
+    ProviderAccount.objects.update(options={"network": "files", "mode": mode})
     gotenberg.double.be_hostile()
     names = [f"INV-{number}" for number in range(24)]
     gotenberg.world.hand_over_file(json.dumps([{"id": name, "html": f"<h1>{name}</h1>"} for name in names]).encode())
@@ -161,3 +163,5 @@ def test_hostility_to_each_of_many_loses_none(gotenberg: CalledBack) -> None:
     for name in names:
         gotenberg.assert_saved(name)
     assert not Job.objects.exclude(failure_class="").exists()
+    assert WebhookEvent.objects.exists() is (mode == "async")
+    assert set(gotenberg.double.renders) >= set(Submission.objects.values_list("provider_job_id", flat=True))
