@@ -146,12 +146,15 @@ class Stack:
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
-    def manage(self, *arguments: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
-        """Run `manage.py` with the stack's environment to its end."""
+    def manage(
+        self, *arguments: str, given: str | None = None, timeout: float = 120.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `manage.py` with the stack's environment, and `given` on its standard input, to its end."""
         return subprocess.run(
             [sys.executable, "manage.py", *arguments],
             cwd=REPOSITORY,
             env=self.env,
+            input=given,
             capture_output=True,
             text=True,
             timeout=timeout,

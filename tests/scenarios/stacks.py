@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,12 @@ def environment(sandbox: SandboxProcess, *, interval: float, **further: str) -> 
         "RELAYPDF_POLL_INITIAL": "0.3",
         "RELAYPDF_POLL_MAX": "3",
     } | further
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def invoices(folder: Path, count: int, *, prefix: str = "INV") -> Path:

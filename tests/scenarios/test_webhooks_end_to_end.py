@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.sandbox_process import start_sandbox
-from tests.scenarios.stacks import environment, submitted
+from tests.scenarios.stacks import environment, free_port, submitted
 from tests.stack_process import Stack, eventually
 
 LOST, DOUBLED, PLAIN, FORGED = "lost", "doubled", "plain", "forged"
 #: Without an event a job is first read this long after its acceptance, less a fifth.
 POLL_SECONDS = 20
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def manifest(folder: Path, names: list[str]) -> Path:
