@@ -1,16 +1,17 @@
 """Drafts at a provider: made by the submission, begun by a second call, which is the one that bills.
 
 The way to one bill without a key of the vendor: the draft's id is recorded first. Only of a draft that a status read
-has just called one, and whose start was not tried a moment ago, is the start committed and then sent; whether an answer
-that was lost had its effect is seen by the next status read. Pure; the call itself is a step (`steps.start`).
+has just called one, and whose start was not tried a moment ago, is the start committed and then sent, soon or not at
+all; whether an answer that was lost had its effect is seen by a status read that begins after the call can have had any
+more. Pure; the call itself is a step (`steps.start`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from batches.engine import polling
+from batches.engine import breaker, polling
 from batches.engine.changes import Change, Follow, FollowStep, moving
 from batches.engine.claims import Claim
 from batches.engine.polling import PollContext
@@ -18,16 +19,39 @@ from batches.models import AccountHealth, FailureClass, JobState, SubmissionOutc
 from batches.providers import errors
 from batches.providers.base import Accepted, JobStatus
 
-#: A start whose answer was lost may still be on its way for so long; a draft that is older did not get it.
+#: Once committed, a start leaves within so long or not at all: the status read that allows it is hardly older then, and
+#: after the longest call that may follow (25 s) it has arrived, or never will, before it counts as settled.
+LEAVES_WITHIN = timedelta(seconds=30)
+#: A start whose answer was lost may still be on its way for so long; what is read as a draft later did not get it.
 SETTLED_AFTER = timedelta(seconds=60)
 
 
-def may_start(claim: Claim, context: PollContext) -> bool:
-    """Whether a draft may be begun now: nothing that bills leaves on a held account, or beside a start under way."""
+def may_start(claim: Claim, status: JobStatus, context: PollContext) -> bool:
+    """Whether what was read as a draft may be begun now.
+
+    Nothing that bills leaves on a held account, past the deadline, or beside a start that may be under way; of the last
+    only a read tells that began after it was settled.
+    """
+    known = claim.submission
+    assert known is not None
+    began_at = status.exchange.started_at
+    is_settled = known.started_at is None or began_at >= known.started_at + SETTLED_AFTER
+    is_in_time = not polling.deadline_passed(claim, began_at, context)
+    is_plain = known.failed_at is None  # else the failure that was read before has to be taken back first
+    return is_settled and is_in_time and is_plain and context.account.health == AccountHealth.OPEN
+
+
+def may_leave(claim: Claim, now: datetime) -> bool:
+    """Whether the start that was committed may still leave; later, the draft is read again first."""
     assert claim.submission is not None
-    tried_at = claim.submission.started_at
-    is_settled = tried_at is None or context.now >= tried_at + SETTLED_AFTER
-    return is_settled and context.account.health == AccountHealth.OPEN
+    assert claim.submission.started_at is not None
+    return claim.starts_draft and now <= claim.submission.started_at + LEAVES_WITHIN
+
+
+def not_begun(claim: Claim) -> Claim:
+    """A claim whose committed start provably never left, so that nothing has to settle: it is read again."""
+    assert claim.submission is not None
+    return replace(claim, starts_draft=False, submission=replace(claim.submission, started_at=None))
 
 
 def starting(claim: Claim, status: JobStatus, context: PollContext) -> Change:
@@ -49,6 +73,7 @@ def starting(claim: Claim, status: JobStatus, context: PollContext) -> Change:
         submission_id=submission.id,
         submission_fields={"started_at": context.now},
         exchanges=((status.exchange, submission.id),),
+        effect=breaker.reached(context.account),
         after=after,
         follow=Follow(FollowStep.START, context.now),
     )
@@ -67,6 +92,7 @@ def judge_started(claim: Claim, answer: Accepted, context: PollContext) -> Chang
             "due_at": due_at,
         },
         exchanges=((answer.exchange, claim.submission.id),),
+        effect=breaker.reached(context.account),
         after=claim.moved(claim.state, due_at=due_at, starts_draft=False),
         follow=Follow(FollowStep.POLL, due_at),
     )
@@ -89,11 +115,13 @@ def judge_start_error(claim: Claim, error: errors.ProviderError, context: PollCo
             exchanges=((error.exchange, submission.id),) if error.exchange else (),
         )
     change = polling.judge_error(claim, error, context)
-    if not isinstance(error, errors.NotSent | errors.Refused):
-        return change
-    # Nothing of it had an effect, so the next try need not wait for it.
+    # A refusal had no effect, so the next try need not wait for it.
+    return never_left(change) if isinstance(error, errors.NotSent | errors.Refused) else change
+
+
+def never_left(change: Change) -> Change:
+    """The change, and with it that nothing of a committed start can have had an effect."""
+    assert change.claim.submission is not None
     fields = {**change.submission_fields, "started_at": None}
-    after = change.after
-    if after is not None and after.submission is not None:
-        after = replace(after, submission=replace(after.submission, started_at=None))
-    return replace(change, submission_id=submission.id, submission_fields=fields, after=after)
+    after = not_begun(change.after) if change.after is not None else None
+    return replace(change, submission_id=change.claim.submission.id, submission_fields=fields, after=after)

@@ -6,7 +6,9 @@ from batches.engine import answers, breaker, changes, cutoff, drafting, fetched,
 from batches.engine.changes import Change
 from batches.engine.polling import PollContext
 from batches.engine.polls import Polls
+from batches.providers import errors
 from batches.providers.base import Accepted, JobPhase
+from batches.storage import StoreError
 
 
 def judge(result: steps.JobResult, context: PollContext, polls: Polls) -> Change:
@@ -22,7 +24,9 @@ def judge(result: steps.JobResult, context: PollContext, polls: Polls) -> Change
             return polls.timed(answers.judge_answer(sending, answer, account, now=at), account, is_draft=is_draft)
         case steps.SendFailed(sending=sending, error=error, at=at):
             return answers.judge_error(sending, error, account, now=at, rng=rng)
-        case steps.StatusRead(status=status) if status.phase is JobPhase.DRAFT and drafting.may_start(claim, context):
+        case steps.StatusRead(status=status) if status.phase is JobPhase.DRAFT and drafting.may_start(
+            claim, status, context
+        ):
             return drafting.starting(claim, status, context)
         case steps.StatusRead(status=status):
             change = polling.judge_status(claim, status, context)
@@ -33,7 +37,9 @@ def judge(result: steps.JobResult, context: PollContext, polls: Polls) -> Change
             return polling.judge_error(claim, error, context)
         case steps.Started(answer=answer):
             return drafting.judge_started(claim, answer, context)
-        case steps.StartFailed(error=error):
+        case steps.StartFailed(error=StoreError() as error):
+            return drafting.never_left(answers.judge_unpreparable(claim, error, now=now, rng=rng))
+        case steps.StartFailed(error=errors.ProviderError() as error):
             return drafting.judge_start_error(claim, error, context)
         case steps.Fetched(collected=collected):
             return breaker.with_download(fetched.judge_collected(claim, collected, now=now), account)

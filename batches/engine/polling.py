@@ -29,6 +29,10 @@ from batches.models.accounts import sound_limit
 from batches.providers import errors
 from batches.providers.base import ExchangeFacts, JobPhase, JobStatus, Provider, ResultRef
 
+#: Of what is read as a draft at its deadline.
+NEVER_BEGUN = "So it lies there as a draft whose rendering was never begun, and nothing is billed for it."
+MAYBE_BEGUN = "It lay there as a draft then; it was told to begin, and whether that arrived is not known."
+
 
 @dataclass(frozen=True)
 class PollContext:
@@ -98,9 +102,11 @@ def _judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Chan
         )
     if claim.submission.failed_at is not None:
         return _not_failed_after_all(claim, seen, exchanges, context)
-    if _deadline_passed(claim, status.exchange.started_at, context):
+    if deadline_passed(claim, status.exchange.started_at, context):
         word = status.status_word
         last = f"Its last status was “{word}”." if word else "Its last answer named no status."
+        if status.phase is JobPhase.DRAFT:
+            last += f" {NEVER_BEGUN if claim.submission.started_at is None else MAYBE_BEGUN}"
         return _deadline_exceeded(claim, last, seen, exchanges, context)
     claim = replace(claim, unfinished_at=status.exchange.started_at, status_word=seen["provider_status"])
     return _poll_again(claim, seen, exchanges, context)
@@ -238,7 +244,7 @@ def judge_error(claim: Claim, error: errors.ProviderError, context: PollContext)
         # Only a person ends that, so all that is waited for is their correction.
         refused = retries.backoff(3 + claim.poll_count, context.rng)
         wait = max(wait, refused, timedelta(seconds=ENGINE.poll_held_seconds))
-    elif _deadline_passed(claim, error.exchange.started_at if error.exchange else context.now, context):
+    elif deadline_passed(claim, error.exchange.started_at if error.exchange else context.now, context):
         failure = FailureClass.DEADLINE_EXCEEDED
         last = f"The last status read failed: {error.words}"
         if isinstance(error, errors.NotFound):
@@ -296,7 +302,7 @@ def _delay(claim: Claim, context: PollContext) -> timedelta:
     )
 
 
-def _deadline_passed(claim: Claim, began_at: datetime, context: PollContext) -> bool:
+def deadline_passed(claim: Claim, began_at: datetime, context: PollContext) -> bool:
     """Declared only after a read that began at or past the deadline, and not while the account's key is refused."""
     held_for_auth = context.account.health == AccountHealth.HELD and context.account.hold_reason == HoldReason.AUTH
     return claim.deadline_at is not None and began_at >= claim.deadline_at and not held_for_auth

@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from batches.conf import EngineConf
-from batches.engine import deadlines, durations, expectations, polling, retries, wakeups
+from batches.engine import deadlines, drafting, durations, expectations, polling, retries, wakeups
 from batches.engine.changes import Change, Follow, FollowStep
 from batches.engine.claims import Claim
 from batches.engine.expectations import PollPlan, Sample
@@ -244,14 +244,8 @@ class Polls:
         return claim.job_id in pioneers
 
     def unwritten(self, now: datetime) -> list[Change]:
-        """Jobs whose next read was timed anew in memory alone, as changes of their rows."""
-        return [
-            Change(
-                claim=claim, at=now, job_fields={"due_at": due_at}, after=claim, follow=Follow(FollowStep.POLL, due_at)
-            )
-            for due_at, claim in self._waiting.values()
-            if due_at != claim.due_at
-        ]
+        """Jobs whose next read was timed anew in memory alone, or whose start never left, as changes of their rows."""
+        return [_unwritten(claim, due_at, now) for due_at, claim in self._waiting.values() if _has_news(claim, due_at)]
 
     # --- learning ---
 
@@ -318,6 +312,8 @@ class Polls:
             known = claim.submission
             if plan is None or known is None or known.accepted_at is None or known.failed_at is not None:
                 continue  # the second look at a failure has its own time
+            if claim.starts_draft:
+                continue  # it waits to be begun, not to end
             accepted_at = known.accepted_at
             due_at = self._waiting[claim.job_id][0]
             planned = _first_read_at(plan, accepted_at, self._rng)
@@ -329,6 +325,16 @@ class Polls:
                 planned = min(planned, max(claim.deadline_at, now))
             if planned != due_at:
                 self.schedule(claim, planned)
+
+
+def _has_news(claim: Claim, due_at: datetime) -> bool:
+    return due_at != claim.due_at or claim.starts_draft
+
+
+def _unwritten(claim: Claim, due_at: datetime, now: datetime) -> Change:
+    follow = Follow(FollowStep.POLL, due_at)
+    change = Change(claim=claim, at=now, job_fields={"due_at": due_at}, after=claim, follow=follow)
+    return drafting.never_left(change) if claim.starts_draft else change
 
 
 def _first_read_at(plan: PollPlan, accepted_at: datetime, rng: random.Random) -> datetime:

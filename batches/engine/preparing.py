@@ -13,7 +13,7 @@ from typing import Any
 
 from batches.conf import ENGINE
 from batches.engine.claims import Claim, OpenSubmission
-from batches.models import DocumentVersion, JobState, Submission
+from batches.models import AccountHealth, DocumentVersion, JobState, Submission
 from batches.providers.base import DocumentSource, PreparedRequest, Provider
 from batches.storage import ArtifactStore, request_key
 
@@ -77,6 +77,12 @@ def read_bodies(submission_ids: Sequence[int]) -> dict[int, bytes]:
     """The request bytes of these submissions that lie in their rows, in one query."""
     rows = Submission.objects.filter(pk__in=submission_ids, body_inline__isnull=False)
     return {pk: bytes(body) for pk, body in rows.values_list("pk", "body_inline") if body is not None}
+
+
+def read_draft_bodies(submission_ids: Sequence[int]) -> dict[int, bytes | None]:
+    """Those of these submissions whose account is not held, with the request bytes that lie in their rows."""
+    rows = Submission.objects.filter(pk__in=submission_ids, account__health=AccountHealth.OPEN)
+    return {pk: None if body is None else bytes(body) for pk, body in rows.values_list("pk", "body_inline")}
 
 
 def prepare(claim: Claim, given: Input, provider: Provider, store: ArtifactStore) -> Prepared:

@@ -5,11 +5,11 @@ When a job's read is due is `polls`' to know, and what an answer means is `polli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from batches.conf import EngineConf
-from batches.engine import pacing, preparing, steps
+from batches.engine import drafting, pacing, preparing, steps
 from batches.engine.accounts import Providers
 from batches.engine.blocks import Blocks
 from batches.engine.claims import Claim
@@ -61,18 +61,28 @@ class Reads:
         most = len(reads) if limits.unpaced else min(len(reads), self._threads.poll.free(account.pk))
         reservation = self.slots.take(account.pk, limits, wanted=most, now=now)
         slotted = list(zip(reads, reservation.slots, strict=False))
-        drafts = [claim.submission.id for claim, _slot in slotted if claim.starts_draft and claim.submission]
-        bodies = preparing.read_bodies(drafts) if drafts else {}
+        bodies = _bodies_of_drafts([claim for claim, _slot in slotted if claim.starts_draft], now)
         for claim, slot in slotted:
             timing = (slot, limits, self._clock, self._threads.halt)
-            if claim.starts_draft and claim.submission:
-                body, lease = bodies.get(claim.submission.id), self._held.lease_of(claim.job_id)
-                given = (claim, body, provider, self._store, *timing, lease)
+            if claim.job_id in bodies:
+                lease = self._held.lease_of(claim.job_id)
+                given = (claim, bodies[claim.job_id], provider, self._store, *timing, lease)
                 self._held.begin(claim, self._threads.poll, steps.start, *given)
             else:
-                self._held.begin(claim, self._threads.poll, steps.poll, claim, provider, *timing)
+                read = drafting.not_begun(claim) if claim.starts_draft else claim
+                self._held.begin(read, self._threads.poll, steps.poll, read, provider, *timing)
         for claim in reads[len(reservation.slots) : most]:
             self._polls.schedule(claim, max(reservation.ask_again_at, now + timedelta(milliseconds=10)))
         for claim in reads[most:]:
             self._polls.schedule(claim, now + GATHER)  # the next round, which a free thread brings forward
         return len(reservation.slots)
+
+
+def _bodies_of_drafts(claims: Sequence[Claim], now: datetime) -> dict[int, bytes | None]:
+    """By job, the request bytes (None: they lie in the store) of the drafts that may be begun, as it stands now.
+
+    Not those whose last status read is too old by now, or whose account was held since. They are read again.
+    """
+    fresh = {one.submission.id: one.job_id for one in claims if one.submission and drafting.may_leave(one, now)}
+    bodies = preparing.read_draft_bodies(list(fresh)) if fresh else {}
+    return {fresh[submission_id]: body for submission_id, body in bodies.items()}

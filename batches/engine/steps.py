@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from batches.conf import ENGINE
-from batches.engine import collection, pacing, polling, preparing, retries, submission
+from batches.engine import collection, drafting, pacing, polling, preparing, retries, submission
 from batches.engine.claims import Claim, OpenSubmission
 from batches.engine.clock import Clock
 from batches.engine.collection import Collected, LinkDead, NotCollected, Trail
@@ -96,7 +96,9 @@ class Started(JobResult):
 
 @dataclass(frozen=True)
 class StartFailed(JobResult):
-    error: errors.ProviderError
+    """`StoreError`: its bytes could not be read back, so nothing has left."""
+
+    error: errors.ProviderError | StoreError
 
 
 @dataclass(frozen=True)
@@ -261,13 +263,17 @@ def start(
     assert claim.submission.provider_job_id is not None
 
     def gate() -> None:
+        # As in `send`: a connection that is only made in the slot would miss it each time.
+        halted = clock.wait(halt, (slot - clock.now()).total_seconds())
         now = clock.now()
         is_leased = now + timedelta(seconds=ENGINE.lease_margin_seconds) <= lease_until()
-        if halt.is_set() or not is_leased or not pacing.may_still_leave(slot, limits, now):
+        if halted or not is_leased or not pacing.may_still_leave(slot, limits, now):
+            raise _SlotMissed
+        if not drafting.may_leave(claim, now):
             raise _SlotMissed
 
-    if clock.wait(halt, (slot - clock.now()).total_seconds()):
-        return NotBegun(claim)
+    if halt.is_set():
+        return NotReadYet(claim)
     try:
         prepared = preparing.prepare_again(claim, claim.submission, inline, store)
         answer = provider.start(
@@ -279,10 +285,7 @@ def start(
         )
     except _SlotMissed:
         return NotReadYet(claim)
-    except StoreError as error:
-        # Nothing has left: as a call that could not be made, which is tried again until the deadline.
-        return StartFailed(claim, errors.NotSent(f"The stored request could not be read: {error.words}"))
-    except errors.ProviderError as error:
+    except (errors.ProviderError, StoreError) as error:
         return StartFailed(claim, error)
     return Started(claim, answer)
 

@@ -224,18 +224,18 @@ class SimulatedProvider(Vendor):
     def submit(
         self, request: PreparedRequest, *, idempotency_key: str, now: datetime, gate: Callable[[], None]
     ) -> Accepted | Finished:
-        _assert_no_transaction()
+        assert_no_transaction()
         if self.trouble is not None and self.trouble.kind is errors.NotSent and self._is_hit("submit"):
             raise self._error("submit", self.trouble)  # no connection stands, so the gate is never reached
         gate()
-        _assert_no_transaction()
+        assert_no_transaction()
         with self._lock:
             answer = self._submitted(name_in(request.body), request, idempotency_key)
         self.clock.wait(threading.Event(), self.submit_seconds)
         return answer
 
     def fetch_status(self, provider_job_id: str, *, now: datetime) -> JobStatus:
-        _assert_no_transaction()
+        assert_no_transaction()
         with self._lock:
             self.reads.append(provider_job_id)
             self._refuse_if_troubled("poll", with_key=True)
@@ -250,7 +250,7 @@ class SimulatedProvider(Vendor):
 
     def find_submission(self, idempotency_key: str, *, first_sent_at: datetime, now: datetime) -> LookedUp | None:
         """What `look_up` of its capabilities allows: every job of the key, those of a broken promise included."""
-        _assert_no_transaction()
+        assert_no_transaction()
         if not self.capabilities.look_up:
             return None
         with self._lock:
@@ -267,7 +267,7 @@ class SimulatedProvider(Vendor):
             )
 
     def list_receipts(self, *, now: datetime) -> Receipts | None:
-        _assert_no_transaction()
+        assert_no_transaction()
         if not self.capabilities.receipts:
             return None
         with self._lock:
@@ -275,7 +275,7 @@ class SimulatedProvider(Vendor):
             return Receipts(tuple(self.receipts), self._exchange("account", 200))
 
     def download(self, ref: ResultRef, sink: BinaryIO, *, max_bytes: int, now: datetime) -> Downloaded:
-        _assert_no_transaction()
+        assert_no_transaction()
         with self._lock:
             self.downloads.append(ref.provider_job_id)
             self._refuse_if_troubled("download", with_key=False)
@@ -295,7 +295,7 @@ class SimulatedProvider(Vendor):
         return Downloaded(len(content), content_type, declared, self._exchange("download", 200))
 
     def delete_remote(self, provider_job_id: str, *, now: datetime) -> Deleted:
-        _assert_no_transaction()
+        assert_no_transaction()
         with self._lock:
             self._refuse_if_troubled("delete", with_key=True)
             job = self.jobs.get(provider_job_id)
@@ -305,7 +305,7 @@ class SimulatedProvider(Vendor):
             return Deleted(already_gone=gone, exchange=self._exchange("delete", 404 if gone else 204))
 
     def check_account(self, *, now: datetime) -> AccountState:
-        _assert_no_transaction()
+        assert_no_transaction()
         with self._lock:
             self.probes += 1
             self._refuse_if_troubled("account", with_key=True)
@@ -421,7 +421,7 @@ class SimulatedProvider(Vendor):
         )
 
 
-def _assert_no_transaction() -> None:
+def assert_no_transaction() -> None:
     """No transaction may be open across a network call; the engine's threads have no database at all."""
     assert not connection.in_atomic_block, "the network is called inside a transaction"
     if threading.current_thread() is not threading.main_thread():
