@@ -86,7 +86,9 @@ def begun(
         return change
     # The provider's retention begins when its job ends, and a job past its deadline has not been seen to end.
     from_at = change.at if move.to_state is JobState.DEADLINE_EXCEEDED else known.accepted_at
-    lifetime = provider().capabilities.link_lifetime_seconds if provider else None
+    capabilities = provider().capabilities if provider else None
+    # A link that is renewed by asking ends sooner than its file, of which nothing is known then.
+    lifetime = capabilities.link_lifetime_seconds if capabilities and not capabilities.link_refresh else None
     kept_for = lifetime or ENGINE.link_lifetime_seconds
     until = from_at + timedelta(seconds=kept_for)
     if until <= change.at:

@@ -194,11 +194,20 @@ def test_a_watch_ends_with_the_providers_retention_and_its_reads_grow_apart(worl
     assert world.job("INV-1").failure_class == "deadline_exceeded"
 
 
-@pytest.mark.parametrize(("said", "kept_for"), [(7 * 86400, 7 * 86400), (None, ENGINE.link_lifetime_seconds)])
+@pytest.mark.parametrize(
+    ("said", "is_renewed", "kept_for"),
+    [
+        (7 * 86400, False, 7 * 86400),
+        (None, False, ENGINE.link_lifetime_seconds),
+        (3600, True, ENGINE.link_lifetime_seconds),  # the link's hour is not the file's
+    ],
+)
 def test_a_watch_lasts_for_as_long_as_the_provider_says_that_it_keeps_results(
-    world: World, said: int | None, kept_for: float
+    world: World, said: int | None, is_renewed: bool, kept_for: float
 ) -> None:
-    world.provider.capabilities = replace(world.provider.capabilities, link_lifetime_seconds=said)
+    world.provider.capabilities = replace(
+        world.provider.capabilities, link_lifetime_seconds=said, link_refresh=is_renewed
+    )
     row = given_up(world)
     assert row.watch_until is not None
     last_read_at = world.job("INV-1").state_changed_at
