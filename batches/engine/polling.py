@@ -62,7 +62,10 @@ def first_due(account: ProviderAccount, plan: PollPlan | None, *, now: datetime,
 
 def judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Change:
     """What a complete, readable answer means."""
-    return replace(_judge_status(claim, status, context), effect=breaker.reached(context.account))
+    effect = breaker.reached(context.account)
+    if status.phase is JobPhase.FAILED and status.no_credit:
+        effect = replace(effect, hold=HoldReason.CREDIT, words=status.error_words)
+    return replace(_judge_status(claim, status, context), effect=effect)
 
 
 def _judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Change:
@@ -81,6 +84,7 @@ def _judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Chan
         if status.unbilled and is_last and claim.submission.sequence <= ENGINE.render_again_most:
             return _failed_unbilled(claim, status, seen, context)
         words = status.error_words or "The provider could not render this document."
+        failure = FailureClass.INSUFFICIENT_CREDIT if status.no_credit else FailureClass.RENDER_FAILED
         return Change(
             claim=claim,
             at=context.now,
@@ -91,7 +95,7 @@ def _judge_status(claim: Claim, status: JobStatus, context: PollContext) -> Chan
                 words=words,
                 fields={
                     **seen,
-                    "failure_class": FailureClass.RENDER_FAILED,
+                    "failure_class": failure,
                     "failure_code": status.error_code[:100],
                     "failure_words": words,
                 },

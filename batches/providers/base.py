@@ -205,8 +205,9 @@ class JobPhase(enum.Enum):
 class JobStatus:
     """One status read. `status_word` is the vendor's own, kept and shown; unknown words are RUNNING, never final.
 
-    `unbilled` is true only where the adapter's table lists the error code as final and not billed. `created_at` is
-    when the vendor says that the job was made; None where it does not say.
+    `unbilled` is true only where the adapter's table lists the error code as final and not billed. `no_credit`: it
+    failed because the account has nothing left to spend, so the account is held. `created_at` is when the vendor says
+    that the job was made; None where it does not say.
     """
 
     provider_job_id: str
@@ -217,6 +218,7 @@ class JobStatus:
     error_code: str = ""
     error_words: str = ""
     unbilled: bool = False
+    no_credit: bool = False
     warnings: tuple[str, ...] = ()
     created_at: datetime | None = None
 

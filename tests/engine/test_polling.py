@@ -91,6 +91,14 @@ def test_a_failed_job_ends_with_the_providers_own_code_and_words(code: str, word
     assert change.follow is None
 
 
+def test_a_failure_for_want_of_credit_says_so_and_holds_the_account() -> None:
+    failed = status(JobPhase.FAILED, "failure", error_words="No documents are left.", no_credit=True)
+    change = polling.judge_status(accepted(), failed, context())
+    assert change.move.fields["failure_class"] == FailureClass.INSUFFICIENT_CREDIT
+    assert change.move.fields["failure_words"] == "No documents are left."
+    assert (change.effect.hold, change.effect.words) == (HoldReason.CREDIT, "No documents are left.")
+
+
 # --- failed and not billed ---
 
 CAP = timedelta(milliseconds=15_000)
