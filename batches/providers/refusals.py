@@ -77,6 +77,10 @@ class Refusals:
         if isinstance(error, NotFound) and error.code:
             # What is not found on a submission is something that the document names, such as a template.
             return answer.error(InvalidInput, error.words, code=error.code)
+        return self.without_code(error, answer)
+
+    def without_code(self, error: ProviderError, answer: Answer) -> ProviderError:
+        """A refusal of a submission, where only a code shows that it is the vendor's own."""
         speaks_of_document = error.code or answer.status in DOCUMENT_STATUSES
         if isinstance(error, (NotFound, InvalidInput)) and not speaks_of_document:
             # Another server's words: taken as the document's fault, a wrong base URL would fail all documents.

@@ -89,8 +89,15 @@ class ProviderConformance:
         return DocumentSource("html", f"<!doctype html><title>t</title><p>{text}</p>", filename="invoice.pdf")
 
     def submit(self, peer: Peer, key: str = "key-1", text: str = "Invoice for Adaeze Okoye") -> Accepted | Finished:
+        """Have a document rendered; what is only a draft by then is begun as well."""
         request = peer.provider.prepare(self.document(text))
-        return peer.provider.submit(request, idempotency_key=key, now=utc_now(), gate=open_gate)
+        answer = peer.provider.submit(request, idempotency_key=key, now=utc_now(), gate=open_gate)
+        if isinstance(answer, Accepted) and answer.is_draft:
+            job_id = answer.provider_job_id
+            assert peer.provider.capabilities.drafts
+            assert peer.provider.fetch_status(job_id, now=utc_now()).phase is JobPhase.DRAFT
+            peer.provider.start(job_id, request, idempotency_key=key, now=utc_now(), gate=open_gate)
+        return answer
 
     def result(self, peer: Peer, key: str = "key-1") -> ResultRef:
         result = peer.finished(self.submit(peer, key).provider_job_id).result
