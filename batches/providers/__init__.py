@@ -7,6 +7,7 @@ from collections.abc import Callable
 from batches.providers.base import Capabilities, Provider, ProviderConfig
 from batches.providers.docraptor import DocRaptor
 from batches.providers.gotenberg import Gotenberg
+from batches.providers.pdfmonkey import PDFMonkey
 from batches.providers.relaypdf import RelayPDF
 
 #: One line per vendor; the names are those of `ProviderAccount.kind`.
@@ -14,6 +15,7 @@ PROVIDERS: dict[str, type[Provider]] = {
     RelayPDF.kind: RelayPDF,
     DocRaptor.kind: DocRaptor,
     Gotenberg.kind: Gotenberg,
+    PDFMonkey.kind: PDFMonkey,
 }
 
 

@@ -36,6 +36,8 @@ SERVICES = (
     Live("docraptor", {"mode": "test", "hosting": "once", "network": "no"}, seconds=660),
     # A container of your own at GOTENBERG_LIVE_URL; where it asks for no password, any user:password will do.
     Live("gotenberg", {"mode": "sync", "network": "files"}),
+    # The account's template for whole HTML, which prints the variable `html`, and the host of its files.
+    Live("pdfmonkey", {"template": os.environ.get("PDFMONKEY_LIVE_TEMPLATE", ""), "variable": "html"}),
 )
 
 
@@ -45,7 +47,10 @@ def test_one_document_is_made_and_fetched(live: Live) -> None:
     if not key:
         pytest.skip(f"asks the real service, and only where {live.name} is set")
     base_url = os.environ.get(f"{live.kind.upper()}_LIVE_URL", adapter_of(live.kind).base_url)
-    provider = make_provider(live.kind, ProviderConfig(live.kind, base_url, key, options=live.options))
+    hosts = tuple(filter(None, os.environ.get(f"{live.kind.upper()}_LIVE_HOSTS", "").split(",")))
+    provider = make_provider(
+        live.kind, ProviderConfig(live.kind, base_url, key, options=live.options, download_hosts=hosts)
+    )
     provider.check_account(now=utc_now())
     request = provider.prepare(DocumentSource("html", "<!doctype html><title>t</title><h1>INV-LIVE</h1>"))
     reference = f"{uuid.uuid4().hex}{uuid.uuid4().hex}"
@@ -55,6 +60,8 @@ def test_one_document_is_made_and_fetched(live: Live) -> None:
         provider.close()
         return
     result: ResultRef | None = None if isinstance(answer, Accepted) else answer.result
+    if isinstance(answer, Accepted) and answer.is_draft:
+        provider.start(answer.provider_job_id, request, idempotency_key=reference, now=utc_now(), gate=open_gate)
     ends_at = time.monotonic() + live.seconds
     while result is None:
         status = provider.fetch_status(answer.provider_job_id, now=utc_now())
