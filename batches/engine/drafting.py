@@ -19,11 +19,11 @@ from batches.models import AccountHealth, FailureClass, JobState, SubmissionOutc
 from batches.providers import errors
 from batches.providers.base import Accepted, JobStatus
 
-#: Once committed, a start leaves within so long or not at all: the status read that allows it is hardly older then, and
-#: after the longest call that may follow (25 s) it has arrived, or never will, before it counts as settled.
+#: Once committed, a start leaves within so long or not at all: the status read that allows it is hardly older then.
 LEAVES_WITHIN = timedelta(seconds=30)
-#: A start whose answer was lost may still be on its way for so long; what is read as a draft later did not get it.
-SETTLED_AFTER = timedelta(seconds=60)
+#: A start whose answer was lost may still be on its way for so long; what is read as a draft later did not get it. Room
+#: for the longest call after it (25 s), and for a process that is suspended with its call begun.
+SETTLED_AFTER = timedelta(seconds=120)
 
 
 def may_start(claim: Claim, status: JobStatus, context: PollContext) -> bool:

@@ -54,7 +54,9 @@ class RemoteProvider(Vendor):
         self._scheduler = remote.scheduler
         self.capabilities = replace(
             RemoteProvider.capabilities,
-            client_key=not remote.plan.has("keyless"),
+            client_key=not remote.plan.has("keyless") and not remote.plan.has("drafts"),
+            drafts=remote.plan.has("drafts"),
+            resend_is_harmless=remote.plan.has("drafts"),
             look_up=remote.plan.has("look_up"),
         )
 
@@ -71,7 +73,7 @@ class RemoteProvider(Vendor):
         self._maybe_suspend()
         answered = Event(self._scheduler)
         reply: list[Accepted | Finished | errors.ProviderError] = []
-        self._travel(request.body, idempotency_key, answered, reply)
+        self._travel(lambda: remote.arrive(request.body, idempotency_key), answered, reply)
         if remote.meets("double_jobs", 5):
             # Long enough for another holder to send it again, and to be given another job for the same key.
             self._scheduler.suspend(self._scheduler.process, remote.rng.uniform(16, 40))
@@ -98,8 +100,37 @@ class RemoteProvider(Vendor):
         finally:
             remote.under_way.discard(mine)
 
+    def start(
+        self,
+        provider_job_id: str,
+        request: PreparedRequest,
+        *,
+        idempotency_key: str,
+        now: datetime,
+        gate: Callable[[], None],
+    ) -> Accepted:
+        remote = self.remote
+        self._scheduler.sleep(remote.rng.uniform(0, 0.02))
+        if remote.outage == "refused" or remote.meets("not_sent", 0.6):
+            raise remote.error("submit", errors.NotSent)
+        gate()
+        remote.trace("told to begin", name_in(request.body), provider_job_id)
+        self._maybe_suspend()
+        answered = Event(self._scheduler)
+        reply: list[Accepted | Finished | errors.ProviderError] = []
+        self._travel(lambda: remote.begin(provider_job_id), answered, reply)
+        if not self._scheduler.wait(answered, ENGINE.read_timeout):
+            raise remote.error("submit", errors.AnswerLost)
+        if not isinstance(reply[0], Accepted):
+            assert isinstance(reply[0], errors.ProviderError)
+            raise reply[0]
+        return reply[0]
+
     def _travel(
-        self, body: bytes, key: str, answered: Event, reply: list[Accepted | Finished | errors.ProviderError]
+        self,
+        arrive: Callable[[], Accepted | Finished],
+        answered: Event,
+        reply: list[Accepted | Finished | errors.ProviderError],
     ) -> None:
         """The request's way there and the answer's way back, whatever becomes of the sender meanwhile."""
         remote = self.remote
@@ -118,7 +149,7 @@ class RemoteProvider(Vendor):
                     answered.set()
                 return
             try:
-                answer = remote.arrive(body, key)
+                answer = arrive()
                 if breaks:
                     answer = remote.error("submit", remote.rng.choice((errors.ServerFault, errors.ContractBroken)), 500)
             except errors.ProviderError as refused:

@@ -70,6 +70,8 @@ POST_ONLY_SHARE = 0.5
 #: whose vendor can be asked what it has under a key.
 KEYLESS_SHARE = 0.1
 LOOK_UP_SHARE = 0.15
+#: Of the others, whose vendor takes no key and makes drafts, which a second call begins and bills.
+DRAFTS_SHARE = 0.1
 #: What a vendor does with keys, and one that takes none cannot.
 OF_KEYS = frozenset({"double_jobs", "stored_refusals", "marks_replays"})
 
@@ -127,6 +129,8 @@ def plan_of(seed: int) -> Plan:
         kinds = (kinds | {"keyless"}) - OF_KEYS
     elif random.Random(f"look-up {seed}").random() < LOOK_UP_SHARE:
         kinds |= {"look_up"}
+    elif random.Random(f"drafts {seed}").random() < DRAFTS_SHARE:
+        kinds = (kinds | {"drafts"}) - OF_KEYS
     retention = rng.choice((90, 90, 120, 180, 3600))
     if "stored_refusals" in kinds:
         retention = min(
@@ -149,7 +153,8 @@ def plan_of(seed: int) -> Plan:
             **limits_of(rng),
             "poll_initial_ms": rng.choice((500, 1000, 3000)),
             "poll_max_ms": rng.choice((2000, 5000, 15000)),
-            "deadline_seconds": rng.choice((20, 45, 90)),
+            "deadline_seconds": rng.choice((20, 45, 90))
+            * (5 if "drafts" in kinds else 1),  # a lost start has to settle
             "key_retention_seconds": retention,
         },
         claim_seconds=rng.choice((1.0, 3.0, 6.0)),

@@ -34,7 +34,7 @@ STORED: tuple[tuple[type[errors.ProviderError], int, str], ...] = (
 
 @dataclass
 class RemoteJob:
-    """One render at the vendor. `bills` is what stands on the invoice for it."""
+    """One render at the vendor. `bills` is what stands on the invoice for it; nothing while it is a draft."""
 
     id: str
     name: str
@@ -46,6 +46,7 @@ class RemoteJob:
     failure: str = ""
     recovers_us: int | None = None
     bills: int = 1
+    is_draft: bool = False
 
 
 @dataclass
@@ -148,7 +149,7 @@ class Remote:
             raise self.error("submit", errors.ServerFault, 503, retry_after=self.rng.choice((None, 2.0)))
         if self.plan.has("keyless") and key in self.accepted_keys:
             self.report(f"{name}: sent again, and the provider takes no key by which it could know it")
-        known = None if self.plan.has("keyless") else self.keys.get(key)
+        known = None if self.plan.has("keyless") or self.plan.has("drafts") else self.keys.get(key)
         if known is not None and now < known.since_us + self.retention_us:
             if now < known.busy_until_us:
                 raise self.error("submit", errors.KeyConflict, 409, code="in_flight")
@@ -160,7 +161,7 @@ class Remote:
         if name in self.invalid:
             self._keep_refusal(key, errors.InvalidInput, 422, "invalid_html")
             raise self.error("submit", errors.InvalidInput, 422, code="invalid_html")
-        if self.credit is not None and self.credit <= 0:
+        if self.credit is not None and self.credit <= 0 and not self.plan.has("drafts"):
             self._keep_refusal(key, errors.InsufficientCredit, 402)
             raise self.error("submit", errors.InsufficientCredit, 402)
         if known is not None:
@@ -188,7 +189,49 @@ class Remote:
         if self.outage == "402":
             raise self.error("submit", errors.InsufficientCredit, 402)
 
+    def begin(self, job_id: str) -> Accepted:
+        """A draft is told to begin, and is billed. Raises what it answers."""
+        self._refuse_by_mood()
+        if not self.key_is_good:
+            raise self.error("submit", errors.Unauthorized, 401)
+        if self.meets("rate_limits"):
+            raise self.error("submit", errors.RateLimited, 429, retry_after=self.rng.choice((None, 0.0, 1.0, 7.0)))
+        if self.credit is not None and self.credit <= 0:
+            raise self.error("submit", errors.InsufficientCredit, 402)
+        job = self.jobs[job_id]
+        if not job.is_draft:
+            self.report(f"{job.name}: {job.id} was told to begin a second time")
+        made = self._made(job.id, job.name, job.key)
+        job.is_draft, job.bills = False, job.bills + made.bills
+        for name in ("finishes_us", "file_until_us", "failure", "recovers_us"):
+            setattr(job, name, getattr(made, name))
+        self._spend(job)
+        return Accepted(job.id, "queued", self.exchange("submit", 200))
+
     def _accept(self, name: str, key: str, digest: str) -> Accepted | Finished:
+        now = self.scheduler.now_us
+        job = self._made(f"pdf_{len(self.jobs) + 1}", name, key)
+        if self.plan.has("drafts"):
+            job.is_draft, job.bills = True, 0
+        self.jobs[job.id] = job
+        self.accepted_keys.setdefault(key, []).append(job)
+        busy = int(self.rng.uniform(0.1, 3) * 1e6) if self.meets("slow_network") else 0
+        since = self.seen_us[key] if self.plan.has("keys_age_from_sight") else now
+        self.keys[key] = KnownKey(digest, job, since, now + busy)
+        self.trace("accepted", name, job.id)
+        if job.is_draft:
+            return Accepted(job.id, "draft", self.exchange("submit", 201), is_draft=True)
+        self._spend(job)
+        return self._answer(job)
+
+    def _spend(self, job: RemoteJob) -> None:
+        """It is paid for and worked on from now on."""
+        if self.credit is not None:
+            self.credit -= 1
+        after = max(0.0, (job.finishes_us - self.scheduler.now_us) / 1e6)
+        self.scheduler.spawn(self.scheduler.nobody, lambda: self.on_job(job), after=after)
+
+    def _made(self, job_id: str, name: str, key: str) -> RemoteJob:
         now = self.scheduler.now_us
         low, high = self.plan.render_seconds
         seconds = self.rng.uniform(low, high)
@@ -199,7 +242,7 @@ class Remote:
         finishes = now + int(seconds * 1e6)
         file_seconds = self.rng.choice((5.0, 20.0)) if self.meets("link_expiry") else 24 * 3600.0
         job = RemoteJob(
-            id=f"pdf_{len(self.jobs) + 1}",
+            id=job_id,
             name=name,
             key=key,
             accepted_us=now,
@@ -213,16 +256,7 @@ class Remote:
                 job.bills = 0
             elif self.rng.random() < 0.3:
                 job.recovers_us = finishes + int(self.rng.uniform(1, 60) * 1e6)
-        self.jobs[job.id] = job
-        self.accepted_keys.setdefault(key, []).append(job)
-        busy = int(self.rng.uniform(0.1, 3) * 1e6) if self.meets("slow_network") else 0
-        since = self.seen_us[key] if self.plan.has("keys_age_from_sight") else now
-        self.keys[key] = KnownKey(digest, job, since, now + busy)
-        if self.credit is not None:
-            self.credit -= 1
-        self.trace("accepted", name, job.id)
-        self.scheduler.spawn(self.scheduler.nobody, lambda: self.on_job(job), after=max(0.0, seconds))
-        return self._answer(job)
+        return job
 
     def _answer(self, job: RemoteJob) -> Accepted | Finished:
         facts = self.exchange("submit", 202)
@@ -244,6 +278,8 @@ class Remote:
     def _status(self, job: RemoteJob) -> JobStatus:
         now = self.scheduler.now_us
         facts = self.exchange("poll", 200)
+        if job.is_draft:
+            return JobStatus(job.id, JobPhase.DRAFT, "draft", facts)
         if now < job.finishes_us:
             word = self.rng.choice(("reticulating", "")) if self.meets("unknown_words") else "processing"
             return JobStatus(job.id, JobPhase.RUNNING, word, facts)
@@ -269,7 +305,7 @@ class Remote:
     def has_finished(self, job_id: str) -> bool:
         """Is there a PDF of it, now or soon, as far as the vendor knows?"""
         job = self.jobs[job_id]
-        return not job.failure or job.recovers_us is not None
+        return not job.is_draft and (not job.failure or job.recovers_us is not None)
 
     def result(self, job: RemoteJob) -> ResultRef:
         expires = self.scheduler.start + timedelta(microseconds=job.file_until_us)
