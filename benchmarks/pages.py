@@ -33,6 +33,7 @@ from django.utils import timezone  # noqa: E402 - as said above
 from batches.models import Batch, PumpSlot  # noqa: E402 - as said above
 from benchmarks import pages_data, report  # noqa: E402 - as said above
 from benchmarks.processes import say  # noqa: E402 - as said above
+from relaypdf_site import gunicorn_conf  # noqa: E402 - as said above
 
 P95_MOST = 150.0
 QUERIES_MOST = 15
@@ -142,6 +143,7 @@ def main() -> None:
 
 
 def _run(options: argparse.Namespace, machine: str) -> None:
+    gunicorn_conf.freeze()  # as the web server does
     client = Client()
     client.force_login(User.objects.get(username="bench"))
     large = Batch.objects.order_by("pk")[0]

@@ -5,6 +5,7 @@ Threads, since a request waits for the database or streams a file far more than 
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,24 @@ def _bounded(read: Callable[..., bytes], sock: Any, *, ends_at: float) -> Callab
         return read(*given)
 
     return chunk
+
+
+def post_worker_init(worker: Any) -> None:
+    """Once the application is loaded: what never becomes garbage is looked through no more."""
+    freeze()
+
+
+def freeze() -> None:
+    """Load what the first request would, and take it all out of the garbage collector's rounds.
+
+    A round over all that Django has loaded takes as long as a page; without this one request in twenty paid for it
+    (`benchmarks/results/pages.md`).
+    """
+    from django.urls import reverse  # only possible once the application is loaded
+
+    reverse("batches:home")
+    gc.collect()
+    gc.freeze()
 
 
 def post_fork(server: Any, worker: Any) -> None:
