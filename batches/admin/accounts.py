@@ -18,11 +18,21 @@ from django.utils.html import format_html
 from batches import figures, selectors, sentences
 from batches.admin import account_webhooks
 from batches.admin.kinds import Kept
-from batches.engine import deadlines, health, webhook_health
+from batches.engine import accounts, deadlines, health, webhook_health
 from batches.models import ACCOUNT_SECRETS, HoldReason, LearnedDeadline, ProviderAccount
 from batches.views.access import record
 
 RESUME = "batches_provideraccount_resume"
+
+
+def _options_help() -> str:
+    """The options of each kind of provider, since this form has one field for all of them."""
+    said = []
+    for adapter in accounts.adapters().values():
+        for option in adapter.options:
+            values = ", ".join(value for value, _words in option.choices)
+            said.append(f"{adapter.label}: “{option.name}”{f' ({values})' if values else ''}: {option.label}.")
+    return " ".join(["Settings that only one kind of provider has, as a JSON object.", *said])
 
 
 class SecretInput(forms.PasswordInput):
@@ -41,6 +51,22 @@ class AccountForm(forms.ModelForm):
     webhook_secret_previous = forms.CharField(
         required=False, widget=SecretInput(), help_text="Still accepted while rotating. Leave empty to keep it."
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "options" in self.fields:
+            self.fields["options"].help_text = _options_help()
+
+    def _post_clean(self) -> None:
+        """What the model checks, then whether the account could be used safely so."""
+        super()._post_clean()  # type: ignore[misc]  # Django's own step, which its stubs leave out
+        if self.errors:
+            return
+        for name in ACCOUNT_SECRETS:
+            if self.cleaned_data[name]:
+                setattr(self.instance, name, self.cleaned_data[name])
+        for words in accounts.problems(self.instance):
+            self.add_error(None, words)
 
     class Meta:
         model = ProviderAccount
@@ -87,6 +113,7 @@ class ProviderAccountAdmin(Kept):
                     "workspace",
                     "kind",
                     "base_url",
+                    "options",
                     "download_hosts",
                     "renders_inside",
                     "archived_at",

@@ -17,7 +17,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from batches import queue
-from batches.engine import audit, health
+from batches.engine import accounts, audit, health
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.models import ACCOUNT_SECRETS, HoldReason, ProviderAccount
@@ -84,6 +84,23 @@ def change(
         facts = {"before": was, "after": after}
         _record("change_account", account, by=by, reason=reason, now=now, facts=facts)
     return after
+
+
+def add(account: ProviderAccount, *, by: By, reason: str, now: datetime) -> None:
+    """Save an account that is not there yet. Raises `Refused` where it could not be used safely as it is set."""
+    problems = dict(_money_problems(account))
+    try:
+        account.full_clean()
+    except ValidationError as error:
+        problems |= {name: " ".join(words) for name, words in error.message_dict.items()}
+    if not problems and (unsafe := accounts.problems(account)):
+        problems[""] = " ".join(unsafe)
+    if problems:
+        raise Refused(problems)
+    with transaction.atomic():
+        account.save(force_insert=True)
+        facts = {"kind": account.kind, "base_url": account.base_url, "options": account.options}
+        _record("add_account", account, by=by, reason=reason, now=now, facts=facts)
 
 
 @again_after_deadlock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from django.conf import settings
 from django.utils.crypto import constant_time_compare, salted_hmac
@@ -10,9 +10,9 @@ from django.utils.crypto import constant_time_compare, salted_hmac
 from batches.conf import ENGINE
 from batches.engine import received
 from batches.manifests import Limits
-from batches.models import ProviderAccount
+from batches.models import ProviderAccount, UnreadableSecret
 from batches.models.accounts import sound_hosts
-from batches.providers import adapter_of, make_provider
+from batches.providers import PROVIDERS, adapter_of, make_provider
 from batches.providers.base import Option, Provider, ProviderConfig
 from batches.storage import ArtifactStore, open_store
 
@@ -71,16 +71,33 @@ def _token(slug: str, secret: str | bytes) -> str:
     return salted_hmac("batches.callback", slug, secret=secret, algorithm="sha256").hexdigest()[:40]
 
 
+def adapters() -> Mapping[str, type[Provider]]:
+    """Every kind of account that there can be, with the class that speaks for it."""
+    return PROVIDERS
+
+
 def problems(account: ProviderAccount) -> list[str]:
     """Why this account cannot be used safely as it is set, as sentences that say what to do; none when it can."""
-    config = provider_config(account)
-    adapter = adapter_of(account.kind)
-    missing = [f"{each.label} is missing: {each.help}" for each in adapter.options if _is_missing(each, config)]
-    return missing or adapter.problems(config)
+    try:
+        config, adapter = provider_config(account), adapter_of(account.kind)
+    except UnreadableSecret:
+        return []  # said where it is held for that
+    wrong = list(_option_problems(account, adapter.options, config))
+    return wrong or adapter.problems(config)
 
 
-def _is_missing(option: Option, config: ProviderConfig) -> bool:
-    return option.required and not config.options[option.name]
+def _option_problems(account: ProviderAccount, known: Sequence[Option], config: ProviderConfig) -> Iterator[str]:
+    names = {option.name for option in known}
+    given = account.options if isinstance(account.options, dict) else {}
+    for name in sorted(given.keys() - names):
+        there_are = f"it has: {', '.join(sorted(names))}" if names else "it has none"
+        yield f"{account.get_kind_display()} has no option {name!r}; {there_are}."
+    for option in known:
+        value, allowed = config.options[option.name], [each for each, _words in option.choices]
+        if option.required and not value:
+            yield f"{option.label} ({option.name}) is missing. {option.help}"
+        elif value and allowed and value not in allowed:
+            yield f"{option.label} ({option.name}) is one of {', '.join(allowed)}, not {value!r}."
 
 
 def document_limits(account: ProviderAccount) -> Limits:

@@ -243,6 +243,8 @@ def _refuse_unless_startable(
         raise IntakeRefused("The manifest has errors; nothing was started.")
     if checked.account.archived_at or checked.account.workspace_id not in (None, checked.workspace.pk):
         raise IntakeRefused(f"The account {checked.account.slug} cannot be used by this workspace.")
+    if unsafe := accounts.problems(checked.account):
+        raise IntakeRefused(f"The account {checked.account.slug} cannot be used as it is set. {' '.join(unsafe)}")
     if checked.plan.needs_confirmation and not confirmed:
         rows = len(checked.plan.needs_confirmation)
         raise IntakeRefused(f"{rows} of its rows need a confirmation first; see the notices of the check.")

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from django.utils import timezone
 
-from batches.engine import account_changes
+from batches.engine import account_changes, accounts
 from batches.management import auditing, choosing
 from batches.models import LearnedDeadline, ProviderAccount, UnreadableSecret
 
@@ -95,23 +95,40 @@ SETTINGS: Mapping[str, tuple[Callable[[str], Any], str]] = {
 }
 
 
+def add(slug: str, kind: str, pairs: Sequence[str], *, base_url: str, workspace: str | None, reason: str) -> None:
+    """Add an account of `kind` with these settings; those that only its kind has are among them by their names.
+
+    Raises `CommandError` (exit code 2) with nothing saved.
+    """
+    kinds = accounts.adapters()
+    if kind not in kinds:
+        raise choosing.refusal(f"No provider is called {kind!r}; there are: {', '.join(sorted(kinds))}.")
+    if ProviderAccount.objects.filter(slug=slug).exists():
+        raise choosing.refusal(f"There is an account {slug!r} already; change it with --set.")
+    adapter = kinds[kind]
+    own = {option.name for option in adapter.options}
+    options = dict(pair.split("=", 1) for pair in pairs if "=" in pair and pair.partition("=")[0] in own)
+    columns = _read([pair for pair in pairs if pair.partition("=")[0] not in own], also=own)
+    account = ProviderAccount(
+        slug=slug,
+        kind=kind,
+        base_url=base_url or adapter.base_url,
+        workspace=choosing.workspace(workspace) if workspace else None,
+        options=options,
+        **{"name": adapter.label, "max_in_flight": adapter.capabilities.most_at_once or 20} | columns,
+    )
+    try:
+        account_changes.add(account, by=auditing.by(), reason=reason, now=timezone.now())
+    except account_changes.Refused as error:
+        raise choosing.refusal(str(error)) from error
+
+
 def apply(account: ProviderAccount, pairs: Sequence[str], *, reason: str) -> dict[str, Any]:
     """Set the pairs on the account, checked and written down as a change on its page is.
 
     Returns what was asked for, without secrets. Raises `CommandError` (exit code 2) with nothing saved.
     """
-    changes: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if key not in SETTINGS:
-            raise choosing.refusal(f"{key!r} cannot be set; known: {', '.join(SETTINGS)}.")
-        if not equals:
-            raise choosing.refusal(f"{key} has no value; write {key}=VALUE, with {SETTINGS[key][1]}.")
-        read, wanted = SETTINGS[key]
-        try:
-            changes[key] = read(text)
-        except (ValueError, KeyError, TypeError, RecursionError, InvalidOperation):
-            raise choosing.refusal(f"{key} takes {wanted}.") from None
+    changes = _read(pairs)
     if "webhook_secret" in changes:
         with contextlib.suppress(UnreadableSecret):  # an old one that nobody can read is of no use
             changes["webhook_secret_previous"] = account.webhook_secret  # still accepted while the provider rotates
@@ -121,3 +138,20 @@ def apply(account: ProviderAccount, pairs: Sequence[str], *, reason: str) -> dic
     except account_changes.Refused as error:
         raise choosing.refusal(str(error)) from error
     return {key: "set" if key in SECRETS else str(value) for key, value in changes.items() if key in SETTINGS}
+
+
+def _read(pairs: Sequence[str], *, also: Iterable[str] = ()) -> dict[str, Any]:
+    """The values by column; `also` could have been set too. Raises `CommandError`."""
+    changes: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if key not in SETTINGS:
+            raise choosing.refusal(f"{key!r} cannot be set; known: {', '.join([*SETTINGS, *sorted(also)])}.")
+        read, wanted = SETTINGS[key]
+        if not equals:
+            raise choosing.refusal(f"{key} has no value; write {key}=VALUE, with {wanted}.")
+        try:
+            changes[key] = read(text)
+        except (ValueError, KeyError, TypeError, RecursionError, InvalidOperation):
+            raise choosing.refusal(f"{key} takes {wanted}.") from None
+    return changes

@@ -24,12 +24,6 @@ EXAMPLES = REPOSITORY / "examples" / "manifest.json"
 KINDS = sorted(kind for kind in PROVIDERS if kind != "relaypdf")
 #: As fast as the doubles take them.
 LIMITS = {"submit_interval_ms": 50, "poll_initial_ms": 200, "poll_max_ms": 1000, "max_in_flight": 20}
-ADD = """
-import json, sys
-from batches.models import ProviderAccount
-for slug, fields in json.load(sys.stdin).items():
-    ProviderAccount.objects.create(slug=slug, name=slug, **fields)
-"""
 
 
 @dataclass
@@ -56,9 +50,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             running.doubles[kind] = importlib.import_module(f"tests.providers.{kind}_double").start(folder)
             running.doubles[kind].hostile()
         stack.bootstrap()
-        accounts = {kind: double.account_fields() | LIMITS for kind, double in running.doubles.items()}
-        added = stack.manage("shell", "-c", ADD, given=json.dumps(accounts))
-        assert added.returncode == 0, added.stderr
+        for kind, double in running.doubles.items():
+            _add_account(stack, kind, double.account_fields())
         stack.start()
         eventually(lambda: "ready at http://" in stack.log(), "the stack to be ready")
         for kind in KINDS:
@@ -70,6 +63,21 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         stack.close()
         for double in running.doubles.values():
             double.stop()
+
+
+def _add_account(stack: Stack, kind: str, columns: dict[str, Any]) -> None:
+    """As an operator does; its secrets come by standard input."""
+    options = columns.pop("options", {})
+    hosts = ",".join(columns.pop("download_hosts", []))
+    secrets = [name for name in ("api_key", "webhook_secret") if columns.get(name)]
+    plain = {name: value for name, value in columns.items() if name not in ("kind", "base_url", *secrets) and value}
+    pairs = [f"{name}={value}" for name, value in (plain | LIMITS | options).items()]
+    pairs += [f"{name}=-" for name in secrets] + ([f"download_hosts={hosts}"] if hosts else [])
+    given = "".join(f"{columns[name]}\n" for name in secrets)
+    added = stack.manage(
+        "account", kind, "--add", kind, "--base-url", columns["base_url"], "--set", *pairs, given=given
+    )
+    assert added.returncode == 0, added.stdout + added.stderr
 
 
 def _examples(kind: str, folder: Path) -> Path:

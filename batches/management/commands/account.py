@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from batches import figures, results, selectors, sentences, wording
-from batches.engine import account_changes, deadlines, webhook_health
+from batches.engine import account_changes, accounts, deadlines, webhook_health
 from batches.management import account_settings, auditing, choosing
 from batches.management.readiness import DatabaseCommand
 from batches.models import AccountHealth, HoldReason, ProviderAccount
@@ -30,9 +30,23 @@ class Command(DatabaseCommand):
             metavar="key=value",
             help=f"Change settings: {', '.join(account_settings.SETTINGS)}.",
         )
+        parser.add_argument(
+            "--add",
+            metavar="KIND",
+            help=f"Make this account, with the values of --set, its provider's own among them: {', '.join(accounts.adapters())}.",
+        )
+        parser.add_argument(
+            "--base-url", default="", help="With --add: where the provider is reached, if not as usual."
+        )
+        parser.add_argument("--workspace", metavar="SLUG", help="With --add: whose it is; all may use it if not given.")
         parser.add_argument("--reason", default="", help="Why; needed with --hold.")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["add"]:
+            self._add(options)
+            return
+        if options["base_url"] or options["workspace"]:
+            raise choosing.refusal("--base-url and --workspace go with --add: they are fixed from then on.")
         account = choosing.account(options["slug"])
         if options["reason"].strip() and not (options["hold"] or options["resume"] or options["set"]):
             raise choosing.refusal("--reason goes with --hold, --resume or --set.")
@@ -51,6 +65,26 @@ class Command(DatabaseCommand):
             return
         if done:
             self.stdout.write(done)
+        self._write(account)
+
+    def _add(self, options: dict[str, Any]) -> None:
+        if options["hold"] or options["resume"]:
+            raise choosing.refusal("--add makes an open account; hold it afterwards.")
+        account_settings.add(
+            options["slug"],
+            options["add"],
+            options["set"] or [],
+            base_url=options["base_url"],
+            workspace=options["workspace"],
+            reason=options["reason"],
+        )
+        account = choosing.account(options["slug"])
+        if options["json"]:
+            self.stdout.write(json.dumps(_facts(account), ensure_ascii=False, indent=2))
+            return
+        self.stdout.write(
+            f"Added {account.slug} ({account.get_kind_display()}). Its webhooks go to /webhooks/{account.slug}."
+        )
         self._write(account)
 
     def _hold(self, account: ProviderAccount, reason: str) -> str:
