@@ -8,6 +8,7 @@ from batches.providers.base import Capabilities, Provider, ProviderConfig
 from batches.providers.docraptor import DocRaptor
 from batches.providers.gotenberg import Gotenberg
 from batches.providers.pdfmonkey import PDFMonkey
+from batches.providers.infrai import Infrai
 from batches.providers.relaypdf import RelayPDF
 
 #: One line per vendor; the names are those of `ProviderAccount.kind`.
@@ -16,6 +17,7 @@ PROVIDERS: dict[str, type[Provider]] = {
     DocRaptor.kind: DocRaptor,
     Gotenberg.kind: Gotenberg,
     PDFMonkey.kind: PDFMonkey,
+    Infrai.kind: Infrai,
 }
 
 

@@ -237,12 +237,12 @@ class JsonApi:
             gate=gate,
         )
 
-    def _read(self, call: Call, now: datetime) -> tuple[Answer, dict[str, Any]]:
+    def _read(self, call: Call, now: datetime, *, max_bytes: int = JSON_BYTES) -> tuple[Answer, dict[str, Any]]:
         """Make a call that changes nothing. Its answer, which is closed by then, and the JSON object in it."""
         with self.client.open(call, now=now) as answer:
             if not 200 <= answer.status < 300:
                 raise self.refusals.on_read(answer, now)
-            return answer, self._object(answer)
+            return answer, self._object(answer, max_bytes=max_bytes)
 
     def _deleted(self, call: Call, now: datetime) -> Deleted:
         with self.client.open(call, now=now) as answer:
