@@ -7,8 +7,9 @@ from collections.abc import Callable
 from batches.providers.base import Capabilities, Provider, ProviderConfig
 from batches.providers.docraptor import DocRaptor
 from batches.providers.gotenberg import Gotenberg
-from batches.providers.pdfmonkey import PDFMonkey
 from batches.providers.infrai import Infrai
+from batches.providers.pdfmonkey import PDFMonkey
+from batches.providers.rasterkit import Rasterkit
 from batches.providers.relaypdf import RelayPDF
 
 #: One line per vendor; the names are those of `ProviderAccount.kind`.
@@ -18,6 +19,7 @@ PROVIDERS: dict[str, type[Provider]] = {
     Gotenberg.kind: Gotenberg,
     PDFMonkey.kind: PDFMonkey,
     Infrai.kind: Infrai,
+    Rasterkit.kind: Rasterkit,
 }
 
 

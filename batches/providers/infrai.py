@@ -156,16 +156,20 @@ class Infrai(JsonApi):
 
     def _page(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Paper and orientation (B2: CONFIRMED ID). What Infrai has no field for is refused, not left out unsaid."""
-        unknown = sorted(set(given) - {"format", "landscape", "scale"} - WITHOUT_EFFECT)
+        unknown = sorted(set(given) - {"format", "landscape", "preferCSSPageSize", "scale"} - WITHOUT_EFFECT)
         if unknown:
-            raise InvalidInput(f"Infrai has no option {unknown[0][:60]!r}; it knows format and landscape.")
+            words = "it knows format, landscape and preferCSSPageSize"
+            raise InvalidInput(f"Infrai has no option {unknown[0][:60]!r}; {words}.")
         if given.get("scale", 1) != 1:
             raise InvalidInput("Infrai cannot scale a page, so the option scale can only be 1.")
-        paper = PAPERS.get(str(given.get("format") or self._option("paper")).lower())
+        wanted = str(given.get("format") or self._option("paper"))
+        paper = PAPERS.get(wanted.lower())
         if paper is None:
-            raise InvalidInput(f"Infrai prints on {', '.join(PAPERS.values())}, not on {str(given['format'])[:20]!r}.")
+            raise InvalidInput(f"Infrai prints on {', '.join(PAPERS.values())}, not on {wanted[:20]!r}.")
         chosen = self._option("size_field")
         fields: dict[str, Any] = {name: paper for name in ("page_size", "format") if chosen in (name, "both")}
+        if given.get("preferCSSPageSize") and "format" not in given:
+            fields = {}  # whether a size of ours or the page's own would win is UNKNOWN, so none is named
         if "landscape" in given:
             fields["orientation"] = "landscape" if given["landscape"] else "portrait"
         return fields

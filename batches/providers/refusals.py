@@ -101,9 +101,11 @@ class Refusals:
         return error
 
     def on_download(self, answer: Answer, now: datetime, *, with_key: bool) -> ProviderError:
-        """Where no key was sent, 401 and 403 speak of the link: expired links of object storage answer 403."""
+        """Where no key was sent, 401 and 403 speak of the link: expired links of object storage answer 403. With one,
+        a 403 without a code is the storage's as well, where the vendor's own refusals carry a code."""
         error = self.on_read(answer, now)
-        if isinstance(error, Unauthorized) and not with_key:
+        is_storage = bool(self.codes) and answer.status == 403 and not error.code
+        if isinstance(error, Unauthorized) and (is_storage or not with_key):
             words = "The download link is refused; it has expired or was withdrawn."
             return answer.error(NotFound, words, code=error.code)
         return error

@@ -114,6 +114,9 @@ class Double:
     def seen(self, point: str) -> list[Seen]:
         return [request for request in self.requests if request.point == point]
 
+    def point_of(self, method: str, path: str) -> str:
+        return next((point for m, start, point in self.points if m == method and path.startswith(start)), "other")
+
     # --- the vendor --------------------------------------------------------------------------------------------------
 
     def behave(self, request: Seen) -> Reply:
@@ -182,8 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         double = self.owner
         path = self.path
-        places = double.points
-        point = next((p for m, start, p in places if m == self.command and path.startswith(start)), "other")
+        point = double.point_of(self.command, path)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         request = Seen(point, self.command, path, dict(self.headers), body)
         if path.startswith("/__double__/"):

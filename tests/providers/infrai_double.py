@@ -124,7 +124,7 @@ class InfraiDouble(Double):
         other = {"page_size": "format", "format": "page_size"}[self.set["size_field"]]
         if given.get("idempotency_key") != key or not key:
             return self.no(400, "BAD_KEY", "Header and body name different keys.")
-        if other in given or self.set["size_field"] not in given:
+        if other in given:
             return self.no(400, "UNKNOWN_FIELD", f"{other} is no field of this call.")
         if str(given.get("url", "")).startswith("http://127."):
             return self.no(422, "PRIVATE_HOST", "That host is not public.")
