@@ -36,8 +36,12 @@ SERVICES = (
     Live("docraptor", {"mode": "test", "hosting": "once", "network": "no"}, seconds=660),
     # A container of your own at GOTENBERG_LIVE_URL; where it asks for no password, any user:password will do.
     Live("gotenberg", {"mode": "sync", "network": "files"}),
+    # Its links lead to INFRAI_LIVE_HOSTS, or the file is in the answer.
+    Live("infrai"),
     # The account's template for whole HTML, which prints the variable `html`, and the host of its files.
     Live("pdfmonkey", {"template": os.environ.get("PDFMONKEY_LIVE_TEMPLATE", ""), "variable": "html"}),
+    # No mode is free there, not even with a key that begins with rk_test_.
+    Live("rasterkit"),
 )
 
 
