@@ -6,11 +6,12 @@ import io
 import json
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from batches.providers import make_provider
+from batches.providers import make_provider, rasterkit
 from batches.providers.base import KEY_PLACE, DocumentSource, JobPhase, ProviderConfig, ProviderEvent, ResultRef
 from batches.providers.errors import (
     ContractBroken,
@@ -130,6 +131,10 @@ def test_another_jobs_status_says_nothing_of_this_one(double: RasterkitDouble) -
     double.fault("poll", "answer", status=200, body={"status": "failed", "error": "Out of memory."})
     failed = provider.fetch_status(job_id, now=utc_now())
     assert (failed.phase, failed.error_words) == (JobPhase.FAILED, "Out of memory.")
+
+
+def test_the_example_of_how_to_add_a_provider_stays_short() -> None:
+    assert len(Path(rasterkit.__file__).read_text(encoding="utf-8").splitlines()) < 250
 
 
 def test_a_notice_names_its_job_and_a_strange_one_is_no_event(double: RasterkitDouble) -> None:
