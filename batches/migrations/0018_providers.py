@@ -27,10 +27,10 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='provideraccount',
             name='kind',
-            field=models.CharField(choices=[('relaypdf', 'RelayPDF'), ('infrai', 'Infrai'), ('gotenberg', 'Gotenberg'), ('docraptor', 'DocRaptor'), ('pdfmonkey', 'PDFMonkey'), ('lambda', 'AWS Lambda'), ('rasterkit', 'rasterkit')], default='relaypdf', max_length=30),
+            field=models.CharField(choices=[('relaypdf', 'RelayPDF'), ('infrai', 'Infrai'), ('gotenberg', 'Gotenberg'), ('docraptor', 'DocRaptor'), ('pdfmonkey', 'PDFMonkey'), ('rasterkit', 'rasterkit')], default='relaypdf', max_length=30),
         ),
         migrations.AddConstraint(
             model_name='provideraccount',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['relaypdf', 'infrai', 'gotenberg', 'docraptor', 'pdfmonkey', 'lambda', 'rasterkit'])), name='provider_account_kind_known'),
+            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['relaypdf', 'infrai', 'gotenberg', 'docraptor', 'pdfmonkey', 'rasterkit'])), name='provider_account_kind_known'),
         ),
     ]

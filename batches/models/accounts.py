@@ -27,7 +27,6 @@ class ProviderKind(models.TextChoices):
     GOTENBERG = "gotenberg", "Gotenberg"
     DOCRAPTOR = "docraptor", "DocRaptor"
     PDFMONKEY = "pdfmonkey", "PDFMonkey"
-    LAMBDA = "lambda", "AWS Lambda"
     RASTERKIT = "rasterkit", "rasterkit"
 
 

@@ -33,7 +33,8 @@ class Command(DatabaseCommand):
         parser.add_argument(
             "--add",
             metavar="KIND",
-            help=f"Make this account, with the values of --set, its provider's own among them: {', '.join(accounts.adapters())}.",
+            help="Make this account, with the values of --set, among them those that only its provider has. "
+            f"KIND is one of {', '.join(accounts.adapters())}.",
         )
         parser.add_argument(
             "--base-url", default="", help="With --add: where the provider is reached, if not as usual."
