@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands, load_command_class
 
+from batches.providers import PROVIDERS
 from relaypdf_site import environment
-from tests import handbook
+from tests import handbook, provider_table
 from tests.stack_process import REPOSITORY
 
 README = REPOSITORY / "README.md"
@@ -162,3 +163,10 @@ def test_an_innocent_line_is_left_alone(line: str) -> None:
 
 def test_the_file_for_staff_is_what_the_help_says() -> None:
     assert handbook.FILE.read_text("utf-8") == handbook.text(), "run: python -m tests.handbook"
+
+
+def test_the_tables_of_providers_say_what_the_adapters_declare() -> None:
+    """`python -m tests.provider_table` writes them."""
+    text = provider_table.FILE.read_text("utf-8")
+    assert text == provider_table.written(text)
+    assert all(f"**{adapter.label}.**" in text for adapter in PROVIDERS.values()), "each has its note"
