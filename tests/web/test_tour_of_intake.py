@@ -224,7 +224,8 @@ def one_row_is_left_that_is_wrong(page: Page, draft: str, look: Look) -> None:
     expect(page.locator("#check")).to_contain_text("or take the rows that are good")
     expect(page.locator("#run")).to_have_count(0)
     look(page, "one-wrong")
-    press(page, "Discard")
+    page.get_by_role("link", name="Discard…").click()
+    press(page, "Discard the draft and its file")
     expect(page.locator(".empty")).to_contain_text("No drafts")
     look(page, "drafts-empty")
 

@@ -26,10 +26,12 @@ def failed_list(batch: Batch) -> bytes:
 
 def edited(content: bytes, edit: Callable[[dict[str, str]], Any] = lambda row: None, *, ends: str = "\r\n") -> bytes:
     """The list as a spreadsheet program saves it. `edit` changes a row in place; what returns False is left out."""
-    lines = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+    text = content.decode("utf-8-sig")
+    delimiter = ";" if ";" in text.partition("\r\n")[0] else ","  # as the table that was handed over
+    lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
     rows = [row for row in lines if edit(row) is not False]
     written = io.StringIO(newline="")
-    writer = csv.DictWriter(written, lines.fieldnames or [], lineterminator=ends)
+    writer = csv.DictWriter(written, lines.fieldnames or [], lineterminator=ends, delimiter=delimiter)
     writer.writeheader()
     writer.writerows(rows)
     return b"\xef\xbb\xbf" + written.getvalue().encode()
