@@ -79,7 +79,7 @@ def _measure(database: str, peers: list[PeerProcess], webhooks: bool) -> list[li
             installation.add_account(slug, peer, **columns)
         if webhooks:
             for slug in slugs:
-                done = installation.stack.manage("account", slug, "--set", f"webhook_secret={SECRET}")
+                done = installation.stack.manage("account", slug, "--set", "webhook_secret=-", given=f"{SECRET}\n")
                 if done.returncode:
                     raise RuntimeError(done.stderr)
         with _running(installation, webhooks) as address:

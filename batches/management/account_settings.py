@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
@@ -18,7 +19,7 @@ from batches.engine import account_changes, accounts
 from batches.management import auditing, choosing
 from batches.models import LearnedDeadline, ProviderAccount, UnreadableSecret
 
-FROM_STDIN = "-"
+FROM_STDIN, FROM_ENVIRONMENT = "-", "env:"
 SECRETS = frozenset({"api_key", "webhook_secret"})
 
 
@@ -42,7 +43,13 @@ def _windows(text: str) -> list[list[int]]:
 
 
 def _secret(text: str) -> str:
-    secret = (sys.stdin.readline() if text == FROM_STDIN else text).strip()
+    """Never from the command's own words: those stand in the list of processes and in the history of a shell."""
+    if text == FROM_STDIN:
+        secret = sys.stdin.readline().strip()
+    elif text.startswith(FROM_ENVIRONMENT):
+        secret = os.environ[text.removeprefix(FROM_ENVIRONMENT)].strip()
+    else:
+        raise ValueError
     if not secret or any(not 33 <= ord(character) <= 126 for character in secret):
         raise ValueError
     return secret
@@ -90,8 +97,8 @@ SETTINGS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "price_per_job": (_price, "a price such as 0.0013, or nothing"),
     "price_currency": (_words, "a currency such as USD"),
     "price_source": (_words, "where the price comes from"),
-    "api_key": (_secret, "the key, or - to read it from standard input"),
-    "webhook_secret": (_secret, "the secret, or - to read it from standard input"),
+    "api_key": (_secret, "- to read it from standard input, or env:NAME to read it from that environment variable"),
+    "webhook_secret": (_secret, "- to read it from standard input, or env:NAME to read it from that environment variable"),
 }
 
 

@@ -81,7 +81,9 @@ def test_account_sets_limits(sandbox: ProviderAccount) -> None:
         "price_per_job=NaN",
         "submit_windows=[[0, 1]]",
         "submit_windows=20",
-        "api_key=two words",
+        "api_key=pdf_live_on_the_command_line",
+        "api_key=env:TWO_WORDS",
+        "api_key=env:NOT_SET_ANYWHERE",
         "poll_initial_ms=99999999",
         "poll_initial_ms=0",
         "poll_max_ms=0",
@@ -105,25 +107,33 @@ def test_account_sets_limits(sandbox: ProviderAccount) -> None:
         "max_in_flight",
     ],
 )
-def test_a_setting_that_makes_no_sense_is_refused_and_nothing_is_saved(pair: str, sandbox: ProviderAccount) -> None:
+def test_a_setting_that_makes_no_sense_is_refused_and_nothing_is_saved(
+    pair: str, sandbox: ProviderAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWO_WORDS", "two words")
     before = ProviderAccount.objects.values().get()
     assert run("account", "sandbox", "--set", "deadline_seconds=60", pair)[0] == 2
     assert ProviderAccount.objects.values().get() == before
 
 
-def test_a_secret_is_set_and_never_shown(sandbox: ProviderAccount) -> None:
-    _, out, _ = run("account", "sandbox", "--set", "api_key=pdf_live_new")
+def test_a_secret_is_set_and_never_shown(sandbox: ProviderAccount, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEW_KEY", "pdf_live_new")
+    _, out, _ = run("account", "sandbox", "--set", "api_key=env:NEW_KEY")
     sandbox.refresh_from_db()
     assert sandbox.api_key == "pdf_live_new"
     assert "pdf_live_new" not in out + run("account", "sandbox", "--json")[1]
     assert "pdf_live_new" not in json.dumps(AuditEntry.objects.get().facts)
 
 
-def test_a_secret_that_no_key_opens_is_replaced(sandbox: ProviderAccount, settings: Any) -> None:
+def test_a_secret_that_no_key_opens_is_replaced(
+    sandbox: ProviderAccount, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEW_KEY", "pdf_live_new")
+    monkeypatch.setenv("NEW_SECRET", "whsec_new")
     settings.FIELD_KEYS = [Fernet.generate_key().decode()]
     code, out, _ = run("account", "sandbox", "--json")
     assert (code, json.loads(out)["has_api_key"]) == (0, True)
-    assert run("account", "sandbox", "--set", "api_key=pdf_live_new", "webhook_secret=whsec_new")[0] == 0
+    assert run("account", "sandbox", "--set", "api_key=env:NEW_KEY", "webhook_secret=env:NEW_SECRET")[0] == 0
     assert ProviderAccount.objects.only("api_key").get().api_key == "pdf_live_new"
 
 
