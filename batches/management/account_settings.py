@@ -71,6 +71,7 @@ def _hosts(text: str) -> list[str]:
     return [host.strip().lower() for host in text.split(",") if host.strip()]
 
 
+NEVER_IN_WORDS = "- to read it from standard input, or env:NAME to read it from that environment variable"
 #: Each setting with how its value is read, and the words for a value that cannot be.
 SETTINGS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "name": (_words, "some words"),
@@ -97,8 +98,8 @@ SETTINGS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "price_per_job": (_price, "a price such as 0.0013, or nothing"),
     "price_currency": (_words, "a currency such as USD"),
     "price_source": (_words, "where the price comes from"),
-    "api_key": (_secret, "- to read it from standard input, or env:NAME to read it from that environment variable"),
-    "webhook_secret": (_secret, "- to read it from standard input, or env:NAME to read it from that environment variable"),
+    "api_key": (_secret, NEVER_IN_WORDS),
+    "webhook_secret": (_secret, NEVER_IN_WORDS),
 }
 
 
