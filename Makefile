@@ -24,11 +24,11 @@ ONCE := tests/providers tests/sandbox tests/manifests tests/storage tests/simula
 # So do the stories in virtual time that tell the engine's rules, which no database changes, at many small statements each;
 # those about locks, rows written together, many batches and repair are told on both.
 RULES := tests/test_loadtest.py $(patsubst %,tests/scenarios/test_%.py,account_health account_trouble cases_of_others \
-	collecting doubt_beside_a_failure fetching_early late_beside_another late_watch learned_deadline learned_polling one_fault_stays_one \
+	collecting docraptor_over_http doubt_beside_a_failure drafts fetching_early late_beside_another late_watch learned_deadline learned_polling one_fault_stays_one pdfmonkey \
 	poison_documents polling_ends refusals samples slots_of_reads spend_cap store_troubles submissions_fail webhooks_change_nothing woken_by_webhooks)
 # And pages whose rows others ask for as well, and rules that ask no database at all.
 PURE := $(patsubst %,tests/web/test_%.py,cases_of_intake document_verbs health middleware previews refilling rights_walk) \
-	$(patsubst %,tests/engine/test_%.py,breadth breaker collecting_over_http collection expectations holdings keeping outage \
+	$(patsubst %,tests/engine/test_%.py,breadth breaker collecting_over_http collection drafting expectations holdings keeping outage \
 	polling polls retries retry_waits sentinels steps threads virtual_time)
 TOGETHER_ON_POSTGRES := -n 2 $(TOGETHER) $(addprefix --ignore=,$(ONCE) $(RULES) $(PURE))
 # Races and deaths are told on both databases; what happens between a stack and its provider or server, on one.

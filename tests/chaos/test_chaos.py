@@ -19,13 +19,13 @@ SEED = 20
 
 
 @pytest.mark.processes
-def test_a_minute_of_kills_loses_nothing_and_bills_nothing_twice(tmp_path: Path) -> None:
+def test_half_a_minute_of_kills_loses_nothing_and_bills_nothing_twice(tmp_path: Path) -> None:
     report = run(
         Plan(
             database="postgres" if connection.vendor == "postgresql" else "sqlite",
-            documents=50,
+            documents=30,
             seed=SEED,
-            blows_seconds=60,
+            blows_seconds=35,
             folder=tmp_path / "chaos",
             interval=1.0,
             with_stuck=False,
