@@ -10,10 +10,10 @@ from django.utils.crypto import constant_time_compare, salted_hmac
 from batches.conf import ENGINE
 from batches.engine import received
 from batches.manifests import Limits
-from batches.models import ProviderAccount, UnreadableSecret
+from batches.models import ProviderAccount, SourceKind, UnreadableSecret
 from batches.models.accounts import sound_hosts
 from batches.providers import PROVIDERS, adapter_of, make_provider
-from batches.providers.base import Option, Provider, ProviderConfig
+from batches.providers.base import Capabilities, Option, Provider, ProviderConfig
 from batches.storage import ArtifactStore, open_store
 
 
@@ -100,10 +100,35 @@ def _option_problems(account: ProviderAccount, known: Sequence[Option], config: 
             yield f"{option.label} ({option.name}) is one of {', '.join(allowed)}, not {value!r}."
 
 
+def capabilities(account: ProviderAccount) -> Capabilities:
+    """What the account can do as it is set. Reads no secret. Raises `ValueError` for a kind that no adapter serves."""
+    config = ProviderConfig(
+        slug=account.slug,
+        base_url=account.base_url.rstrip("/"),
+        api_key="",
+        options=sound_options(account),
+        callback_url=callback_url(account),
+    )
+    provider = make_provider(account.kind, config)
+    try:
+        return provider.capabilities
+    finally:
+        provider.close()
+
+
 def document_limits(account: ProviderAccount) -> Limits:
-    """The limits of documents that go to this account. Where it renders inside our network, none of them may refer to
-    a private address."""
-    return Limits(blocks_private=account.renders_inside)
+    """The limits of documents that go to this account. It takes some kinds of them only, and where it renders inside
+    our network, none may refer to a private address."""
+    sources = capabilities(account).sources
+    return Limits(blocks_private=account.renders_inside, sources=sources, account=account.slug)
+
+
+def not_taken(account: ProviderAccount, kind: str) -> str:
+    """Why a document of this kind (`models.SourceKind`) cannot be sent to the account; empty where it can."""
+    if kind in capabilities(account).sources:
+        return ""
+    words = SourceKind(kind).label
+    return f"The account {account.slug} does not take documents of this kind ({words}); choose another account."
 
 
 class Providers:

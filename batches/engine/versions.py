@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from batches.engine import audit, bulk, making, standings, verbs, versionrows
+from batches.engine import accounts, audit, bulk, making, standings, verbs, versionrows
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.engine.intake import Check
@@ -110,7 +110,9 @@ def _why_not(
     if looked_at != item.version_id:
         return verbs.NEWER_EXISTS
     answer = verbs.answer(Verb.REGENERATE, standing, now=now, asked=asked)
-    return order.why_not(Verb.REGENERATE, item.pk, standing, answer) or unusable(item)
+    words = order.why_not(Verb.REGENERATE, item.pk, standing, answer) or unusable(item)
+    kind = order.inputs[item.pk].kind if item.pk in order.inputs else item.version.kind
+    return words or accounts.not_taken(item.batch.account, kind)
 
 
 def unusable(item: BatchItem) -> str:

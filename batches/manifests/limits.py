@@ -39,3 +39,8 @@ class Limits:
     blocks_private: bool = False
     """Whether a reference to a private address or a local file is an error of its row: for a provider that renders
     inside our network, where such an address may be reached. Else it is a warning."""
+    sources: frozenset[str] | None = None
+    """The kinds of document that the account takes to which the upload goes; a row with another is an error. None: not
+    asked."""
+    account: str = ""
+    """The account's slug, for the words of that."""

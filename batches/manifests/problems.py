@@ -29,6 +29,7 @@ class Code(StrEnum):
     BAD_FIELD = "bad_field"
     UNKNOWN_TEMPLATE = "unknown_template"
     TEMPLATE_NOT_PUBLISHED = "template_not_published"
+    SOURCE_NOT_TAKEN = "source_not_taken"
     REMOTE_ASSET = "remote_asset"
     LOCAL_ASSET = "local_asset"
     MISSING_COLUMN = "missing_column"

@@ -22,6 +22,13 @@ from batches.manifests.rowreport import RowReport
 from batches.manifests.source import Files
 from batches.manifests.templates import MissingField, RowTemplate, Templates
 
+#: The kinds of a document as a sentence names them.
+_KINDS = {
+    "html": "HTML",
+    "markdown": "Markdown",
+    "url": "web addresses",
+    "template": "templates that the provider keeps",
+}
 #: Missing fields of one row that are looked for one after the other.
 _MISSING_MOST = 50
 #: What stands in for a field that a row lacks, while the others that it lacks are looked for: the first one with which
@@ -64,6 +71,10 @@ class RowDocuments:
                 report.error(Code.SEVERAL_SOURCES, None, message, "Keep one of them.")
             return None
         key = given[0]
+        found = self._found(key, row, report)
+        return found if found is not None and self._is_taken(key, found.kind, report) else None
+
+    def _found(self, key: str, row: dict[str, JsonValue], report: RowReport) -> RowDocument | None:
         if key == keys.TEMPLATE:
             return self._of_template(row, report)
         value = row[key]
@@ -80,6 +91,18 @@ class RowDocuments:
         if key == "html" and not values.is_markup(value):
             return self._file(value, report)
         return self._inline(key, value, report)
+
+    def _is_taken(self, key: str, kind: SourceKind, report: RowReport) -> bool:
+        """Whether the account takes documents of this kind; tells where it does not. A template of ours is HTML by the
+        time it leaves."""
+        if self.limits.sources is None or kind in self.limits.sources:
+            return True
+        account, takes = self.limits.account, " or ".join(sorted(_KINDS[each] for each in self.limits.sources))
+        message = f"The account {account} does not take {_KINDS[kind]}."
+        report.error(
+            Code.SOURCE_NOT_TAKEN, key, message, f"Give {takes}, or choose an account that takes such documents."
+        )
+        return False
 
     def lacks_file(self, row: dict[str, JsonValue]) -> bool:
         """Whether the row names a file that is not in the upload."""
