@@ -234,8 +234,17 @@ def failure_label(failure_class: str, code: str) -> str:
     return "Stored file lost" if code == OBJECT_LOST else FAILURE_LABELS.get(failure_class, "")
 
 
-def what_to_do(failure_class: str, code: str) -> str:
-    """What a person can do about it; empty where there is nothing."""
+def what_to_do_harmless(price: str) -> str:
+    """What to do about a document that may have been accepted, at an account where nothing is billed twice. `price` is
+    that of Retry there."""
+    return f"Nothing is billed twice at this account: Retry ({price}) sends it again, once the service is back."
+
+
+def what_to_do(failure_class: str, code: str, repeat_price: str = "") -> str:
+    """What a person can do about it; empty where there is nothing. `repeat_price` is what Retry costs at an account
+    where nothing is billed twice."""
+    if repeat_price and failure_class == FailureClass.UNKNOWN_OUTCOME:
+        return what_to_do_harmless(repeat_price)
     return _LOST_WHAT_TO_DO if code == OBJECT_LOST else WHAT_TO_DO.get(failure_class, "")
 
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from batches import wording
 from batches.conf import ENGINE
-from batches.engine import deadlines, polling, retries, steps
+from batches.engine import deadlines, polling, retries, standings, steps
 from batches.engine.changes import Change, Follow, FollowStep, accepting, moving, parking
 from batches.engine.claims import Claim
 from batches.engine.effects import AccountEffect
@@ -24,6 +25,12 @@ from batches.storage import ObjectMissing, StoreError
 WHAT_TO_DO_UNKNOWN = (
     "It may have been accepted and billed, so nothing is sent again by itself: reconcile it first, which is free."
 )
+
+
+def what_to_do_unknown(account: ProviderAccount) -> str:
+    """What follows where it cannot be known whether a document was accepted, as the account's provider bills it."""
+    price = standings.repeat_price(account.kind)
+    return WHAT_TO_DO_UNKNOWN if price is None else wording.what_to_do_harmless(price.value)
 
 
 def judge_answer(sending: Sending, answer: Accepted | Finished, account: ProviderAccount, *, now: datetime) -> Change:
@@ -96,7 +103,7 @@ def judge_error(
     )
     decision = retries.decide_submission(error, facts, now=now, rng=rng)
     words = f"{decision.words} {error.words}".strip()
-    to_state, job_fields = _end_of(decision, error, words)
+    to_state, job_fields = _end_of(decision, error, words, account)
     fields: dict[str, Any] = {
         "in_doubt": decision.in_doubt,
         "try_count": submission.try_count if decision.spends_try else _without_this(submission.try_count),
@@ -108,7 +115,7 @@ def judge_error(
         move = moving(claim, to_state, reason=f"submit_{decision.next.value}", words=words, fields=job_fields)
     alert = None
     if decision.next is retries.Next.UNKNOWN:
-        alert = (AlertKind.UNKNOWN_OUTCOME, f"{claim.business_id}: {_unknown_words(error, words)} {WHAT_TO_DO_UNKNOWN}")
+        alert = (AlertKind.UNKNOWN_OUTCOME, f"{claim.business_id}: {job_fields['failure_words']}")
     return Change(
         claim=claim,
         at=now,
@@ -130,7 +137,9 @@ def judge_error(
     )
 
 
-def _end_of(decision: retries.Decision, error: errors.ProviderError, words: str) -> tuple[JobState, dict[str, Any]]:
+def _end_of(
+    decision: retries.Decision, error: errors.ProviderError, words: str, account: ProviderAccount
+) -> tuple[JobState, dict[str, Any]]:
     if decision.next is retries.Next.RESEND:
         return JobState.SUBMITTING, {}
     if decision.next in (retries.Next.REQUEUE, retries.Next.ANEW):
@@ -138,7 +147,7 @@ def _end_of(decision: retries.Decision, error: errors.ProviderError, words: str)
     failure = {"failure_class": decision.failure_class, "failure_code": error.code[:100], "failure_words": words}
     if decision.next is retries.Next.FAIL:
         return JobState.FAILED, failure
-    failure["failure_words"] = f"{_unknown_words(error, words)} {WHAT_TO_DO_UNKNOWN}"
+    failure["failure_words"] = f"{_unknown_words(error, words)} {what_to_do_unknown(account)}"
     return JobState.UNKNOWN, failure
 
 
@@ -208,24 +217,27 @@ def judge_unpreparable(
     return parking(claim, words, failure_class=failure_class, now=now)
 
 
-def judge_window_closed(claim: Claim, *, now: datetime, counted: bool = False) -> Change:
+def judge_window_closed(claim: Claim, account: ProviderAccount, *, now: datetime, counted: bool = False) -> Change:
     """It may have been accepted, and the provider may no longer recognise a repeat.
 
     `counted`: a try was committed, and its bytes stayed here.
     """
     words = "The answer to the submission was lost, and the provider may no longer recognise a repeat of it."
-    change = _unknown(claim, "resend_window_closed", words, now=now)
+    if standings.repeat_price(account.kind) is not None:
+        words = "The answer to the submission was lost, and it was sent again for as long as that is done by itself."
+    change = _unknown(claim, account, "resend_window_closed", words, now=now)
     return replace(change, submission_fields=_given_back(claim)) if counted else change
 
 
-def judge_tries_used(claim: Claim, *, now: datetime) -> Change:
+def judge_tries_used(claim: Claim, account: ProviderAccount, *, now: datetime) -> Change:
     """Its last try ended with its pump: it may have been accepted, and no further one is made."""
     words = f"It was sent {ENGINE.submit_tries_most} times, and no answer was learned."
-    return _unknown(claim, "tries_used", words, now=now)
+    return _unknown(claim, account, "tries_used", words, now=now)
 
 
-def _unknown(claim: Claim, reason: str, words: str, *, now: datetime) -> Change:
+def _unknown(claim: Claim, account: ProviderAccount, reason: str, words: str, *, now: datetime) -> Change:
     assert claim.submission is not None
+    told = f"{words} {what_to_do_unknown(account)}"
     return Change(
         claim=claim,
         at=now,
@@ -237,11 +249,11 @@ def _unknown(claim: Claim, reason: str, words: str, *, now: datetime) -> Change:
             fields={
                 "failure_class": FailureClass.UNKNOWN_OUTCOME,
                 "failure_code": "",
-                "failure_words": f"{words} {WHAT_TO_DO_UNKNOWN}",
+                "failure_words": told,
             },
         ),
         submission_id=claim.submission.id,
-        alert=(AlertKind.UNKNOWN_OUTCOME, f"{claim.business_id}: {words} {WHAT_TO_DO_UNKNOWN}"),
+        alert=(AlertKind.UNKNOWN_OUTCOME, f"{claim.business_id}: {told}"),
     )
 
 

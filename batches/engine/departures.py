@@ -231,9 +231,9 @@ def _instead_of_again(account: ProviderAccount, claim: Claim, now: datetime) -> 
     if known.provider_job_id:
         return answers.judge_id_known(claim, account, now=now)
     if known.in_doubt and not retries.may_resend(known.resend_until, now):
-        return answers.judge_window_closed(claim, now=now)
+        return answers.judge_window_closed(claim, account, now=now)
     if known.in_doubt and known.try_count >= ENGINE.submit_tries_most and not _is_asked_for(claim, known):
-        return answers.judge_tries_used(claim, now=now)
+        return answers.judge_tries_used(claim, account, now=now)
     if account.health == AccountHealth.HELD:
         return answers.judge_held(claim, now=now)
     return None

@@ -18,7 +18,7 @@ def judge(result: steps.JobResult, context: PollContext, polls: Polls) -> Change
         case steps.PrepareFailed(error=error):
             return answers.judge_unpreparable(claim, error, now=now, rng=rng)
         case steps.WindowClosed():
-            return answers.judge_window_closed(claim, now=now, counted=True)
+            return answers.judge_window_closed(claim, account, now=now, counted=True)
         case steps.Answered(sending=sending, answer=answer, at=at):
             is_draft = isinstance(answer, Accepted) and answer.is_draft
             return polls.timed(answers.judge_answer(sending, answer, account, now=at), account, is_draft=is_draft)

@@ -8,7 +8,7 @@ loses it by the raised fencing token; what it still writes is refused and record
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -16,12 +16,14 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Coalesce, Greatest
 
 from batches import queue
+from batches.conf import ENGINE
 from batches.engine import giving_way, permits, settled, transitions, turns
 from batches.engine.contention import again_after_deadlock
 from batches.engine.orders import Order, Result
 from batches.engine.permits import Permit
 from batches.engine.transitions import Move
 from batches.models import (
+    MAYBE_THERE,
     BatchItem,
     ItemResult,
     Job,
@@ -94,6 +96,7 @@ def retry(item_ids: Sequence[int], *, order: Order, now: datetime) -> dict[int, 
     allowed, results = permits.permitted(Verb.RETRY, item_ids, order=order, now=now, with_workspace=True)
     again = [permit for permit in allowed if permit.job.state == JobState.UNKNOWN]
     anew = [permit for permit in allowed if permit.job.state != JobState.UNKNOWN]
+    _open_window(again, now=now)
     moved = _move(again, JobState.SUBMITTING, Verb.RETRY, order=order, now=now, fields=lambda _job: {"due_at": now})
     moved_anew = _move(
         anew,
@@ -110,6 +113,14 @@ def retry(item_ids: Sequence[int], *, order: Order, now: datetime) -> dict[int, 
     _ring(both)
     results |= _told(again, moved, "Its submission is sent once more, with the same key and the same bytes.")
     return results | _told(anew, moved_anew, "It is sent once more, as soon as its turn comes.")
+
+
+def _open_window(again: Sequence[Permit], *, now: datetime) -> None:
+    """Where nothing is billed twice there is no moment after which a person's repeat is unsafe."""
+    harmless = [permit for permit in again if permit.standing.repeat_price is not None]
+    until = now + timedelta(seconds=ENGINE.harmless_resend_seconds)
+    rows = Submission.objects.filter(MAYBE_THERE, job__in=permits.jobs_of(harmless), outcome=SubmissionOutcome.OPEN)
+    rows.update(resend_until=Greatest(Coalesce(F("resend_until"), until), until))
 
 
 def _make_due(allowed: Sequence[Permit], *, now: datetime) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db.models import Exists, F, OuterRef, QuerySet, Subquery
 
-from batches.engine.verbs import Standing
+from batches.engine.verbs import Price, Standing
 from batches.models import (
     MAYBE_THERE,
     NOTHING_THERE,
@@ -14,6 +14,16 @@ from batches.models import (
     Submission,
     SubmissionOutcome,
 )
+from batches.providers import PROVIDERS
+
+
+def repeat_price(kind: str) -> Price | None:
+    """What sending a document again costs at an account of this kind whose earlier sending may have arrived; None where
+    it could be billed twice."""
+    adapter = PROVIDERS.get(kind)
+    if adapter is None or not adapter.capabilities.resend_is_harmless:
+        return None
+    return Price.MAYBE if adapter.capabilities.bills else Price.FREE
 
 
 def of_items(items: QuerySet[BatchItem]) -> dict[int, Standing]:
@@ -47,11 +57,13 @@ def of_items(items: QuerySet[BatchItem]) -> dict[int, Standing]:
             resend_until=row["resend_until"],
             is_running=row["is_running"],
             version_number=row["version__number"],
+            repeat_price=repeat_price(row["version__job__account__kind"]),
         )
         for row in rows.values(
             "pk",
             "version",
             "version__number",
+            "version__job__account__kind",
             "version__job__state",
             "version__job__failure_class",
             "version__job__failure_code",

@@ -45,7 +45,8 @@ class Standing:
 
     `has_id`: the provider named a job for one of its submissions. `in_doubt`: its open submission may have arrived, and
     no job was named. `is_running`: a batch that is neither paused nor cancelled needs it. `may_bill`: some submission
-    may exist at the provider, and is not proven to have ended unbilled.
+    may exist at the provider, and is not proven to have ended unbilled. `repeat_price`: what sending it again costs
+    where nothing is billed twice; None where it could be.
     """
 
     state: JobState
@@ -62,6 +63,7 @@ class Standing:
     resend_until: datetime | None = None
     is_running: bool = True
     version_number: int = 1
+    repeat_price: Price | None = None
 
 
 @dataclass(frozen=True)
@@ -249,6 +251,8 @@ def _retry_failed(standing: Standing) -> Answer:
 def _retry_unknown(standing: Standing, now: datetime) -> Answer:
     if standing.failure_class == FailureClass.IDEMPOTENCY_CONFLICT:
         return _refused("The provider knows its key with other content; nothing is sent under it. Reconcile it.")
+    if standing.in_doubt and standing.repeat_price is not None:
+        return Answer(standing.repeat_price) if standing.is_running else _refused(_PAUSED)
     if standing.in_doubt and retries.may_resend(standing.resend_until, now):
         return MAYBE if standing.is_running else _refused(_PAUSED)
     return _refused(
@@ -273,6 +277,7 @@ def _regenerate(standing: Standing, _now: datetime, asked: Asked) -> Answer:
     confirm = ["It is marked final: it was handed out as it is."] if standing.is_final else []
     if standing.may_bill or standing.state in (JobState.SUBMITTING, JobState.UNKNOWN):
         unfinished = standing.state not in (JobState.SAVED, JobState.EXPIRED)
+        unfinished = unfinished and standing.repeat_price is not Price.FREE
         confirm += [f"Version {standing.version_number} may also bill."] if unfinished else []
     return Answer(Price.ONE, to_confirm=" ".join(confirm)) if confirm else ONE
 

@@ -39,7 +39,8 @@ class Capabilities:
 
     Durations are seconds. `sources` are the kinds of `DocumentSource` that it takes. `resend_is_harmless`: a second
     render under the same key costs no bill and leaves no second result, so that a lost answer may simply be repeated.
-    `drafts`: a submission makes a draft, which `start` begins. `billed_unit` is what one job costs, in words.
+    `drafts`: a submission makes a draft, which `start` begins. `billed_unit` is what one job costs, in words; not
+    `bills`: none costs anything.
     `most_at_once` is the vendor's own limit of jobs in flight. `look_up_after` is how long after a lost answer a
     look-up that finds nothing is still no proof. `test_mode`: jobs that are not billed can be asked for.
     """
@@ -49,6 +50,7 @@ class Capabilities:
     delivery: Delivery = Delivery.DOWNLOAD
     drafts: bool = False
     billed_unit: str = "document"
+    bills: bool = True
     most_at_once: int | None = None
     look_up_after: int | None = None
     key_retention_seconds: int | None = None

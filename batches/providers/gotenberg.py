@@ -56,6 +56,7 @@ CAPABILITIES = Capabilities(
     sources=frozenset({"html"}),
     delivery=Delivery.CALLBACK,
     billed_unit="nothing: it runs on machines of your own",  # 2.12: INFERRED
+    bills=False,
     most_at_once=6,  # 2.8: C(G3, G9)
     status_poll=False,  # 2.4: C(G1, G7)
     webhook_success=True,  # 2.10: C(G2)

@@ -16,7 +16,7 @@ from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_POST, require_safe
 
 from batches import cursors, documents, filenames, listings, places, rights, storage, wording
-from batches.engine import notes, staleness
+from batches.engine import notes, staleness, standings
 from batches.models import (
     FAILED_STATES,
     Artifact,
@@ -114,6 +114,7 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
     may = verbs.allowed(offers, wording.suggested_verb(job.failure_class, job.failure_code))
     is_live = not history.is_at_rest or verbs.waits_for_answer(history.events, now=now)
     news = staleness.of_document(document) if is_current else None
+    price = standings.repeat_price(job.account.kind)
     place = places.place(history.items, request.GET, reads_content=reads_content)
     return {
         "place": place,
@@ -128,7 +129,7 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
         "badge": history.chosen.badge,
         "held_accounts": [job.account] if history.chosen.is_held else [],
         "failure_label": wording.failure_label(job.failure_class, job.failure_code),
-        "what_to_do": wording.what_to_do(job.failure_class, job.failure_code),
+        "what_to_do": wording.what_to_do(job.failure_class, job.failure_code, price.value if price else ""),
         "ways_out": [each for each in may if each.verb in verbs.WAYS_OUT] if job.failure_class else [],
         # Actions are about the current version; what may be at the provider of an older one is known there too.
         "may_reconcile": Verb.RECONCILE in held and not is_current and _is_uncertain(history),

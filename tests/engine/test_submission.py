@@ -149,6 +149,22 @@ def test_unknown_opens_an_alert_that_says_what_to_do() -> None:
     assert "outcome" not in change.submission_fields, "it stays open: nothing proves that it ended"
 
 
+@pytest.mark.parametrize(("kind", "price"), [("gotenberg", "free"), ("pdfmonkey", "bills 0 or 1")])
+def test_unknown_says_nothing_of_a_bill_where_nothing_is_billed_twice(kind: str, price: str) -> None:
+    last, where = sending(doubt_before=True, try_count=ENGINE.submit_tries_most), account(kind=kind)
+    claimed = replace(last.prepared.claim, submission=last.submission)
+    lost = answers.judge_error(last, errors.ServerFault("503."), where, now=NOW, rng=RNG)
+    used = answers.judge_tries_used(claimed, where, now=NOW)
+    closed = answers.judge_window_closed(claimed, where, now=NOW)
+    for change in (lost, used, closed):
+        words = change.move.fields["failure_words"]
+        assert words.endswith(
+            f"Nothing is billed twice at this account: Retry ({price}) sends it again, once the service is back."
+        )
+        assert "accepted and billed" not in words
+        assert change.alert[1] == f"INV-7: {words}"
+
+
 def test_a_refusal_of_the_account_holds_it_with_the_providers_words() -> None:
     change = answers.judge_error(sending(), errors.Unauthorized("Bad key."), ACCOUNT, now=NOW, rng=RNG)
     assert (change.effect.hold, change.effect.words) == (HoldReason.AUTH, "Bad key.")
@@ -192,7 +208,7 @@ def test_while_the_account_is_held_the_window_of_the_key_is_watched() -> None:
 
 
 def test_a_window_that_closed_ends_as_unknown_and_never_as_failed() -> None:
-    change = answers.judge_window_closed(claim(JobState.SUBMITTING), now=NOW)
+    change = answers.judge_window_closed(claim(JobState.SUBMITTING), ACCOUNT, now=NOW)
     assert change.move.to_state is JobState.UNKNOWN
     assert change.move.fields["failure_class"] == FailureClass.UNKNOWN_OUTCOME
     assert "reconcile it first" in change.move.fields["failure_words"]

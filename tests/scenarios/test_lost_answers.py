@@ -8,8 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from batches.conf import ENGINE
-from batches.engine import health
-from batches.models import Alert, Submission
+from batches.engine import applying, health, standings, verbs
+from batches.engine.audit import By
+from batches.engine.orders import Order
+from batches.engine.verbs import Price
+from batches.models import Alert, BatchItem, Job, ProviderAccount, Submission, Verb
 from batches.providers import errors
 from batches.providers.base import Capabilities
 from tests.engine.simulated import Answer, Double, Lose, Refuse
@@ -244,6 +247,25 @@ def test_a_provider_without_keys_whose_renders_are_harmless_is_asked_again(world
     world.run_to_the_end()
     world.assert_saved(["INV-1"])
     assert len(world.provider.arrivals_of("INV-1")) == 3
+
+
+def test_where_nothing_is_billed_twice_a_person_may_have_it_sent_again_at_any_time(world: World) -> None:
+    world.provider.capabilities = Capabilities(client_key=False, resend_is_harmless=True)
+    world.provider.script("INV-1", submit=[Refuse(errors.ServerFault)] * ENGINE.submit_tries_most)
+    world.hand_over("INV-1")
+    ProviderAccount.objects.update(kind="gotenberg")
+    world.run_until(lambda: world.states() == {"INV-1": "unknown"}, within=7200)
+    assert "Nothing is billed twice" in Job.objects.get().failure_words
+    world.clock.advance(3 * ENGINE.harmless_resend_seconds)
+    item, now = BatchItem.objects.get(), world.clock.now()
+    standing = standings.of_items(BatchItem.objects.all())[item.pk]
+    assert verbs.answer(Verb.RETRY, standing, now=now).price is Price.FREE
+    assert verbs.answer(Verb.REGENERATE, standing, now=now).to_confirm == "", "version 1 bills nothing"
+    order = Order(By(None, "ada", ""), "The service is back.")
+    assert applying.apply(Verb.RETRY, [item.pk], order=order, now=now)[item.pk].is_done
+    world.run_to_the_end()
+    world.assert_saved(["INV-1"])
+    assert len({each.key for each in world.provider.arrivals_of("INV-1")}) == 1, "under the same key"
 
 
 def test_a_provider_without_keys_that_bills_every_render_is_asked_once(world: World) -> None:
