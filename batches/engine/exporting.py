@@ -36,12 +36,13 @@ LONGEST = timedelta(minutes=20)
 #: A part that takes longer is given up, before django-q2 kills its worker (`queue.EXPORTS_TIMEOUT`).
 TURN_MOST = timedelta(hours=3, minutes=30)
 BUILT_WITHIN = timedelta(hours=ENGINE.export_built_within_hours)
-FAULT = "A fault of our own stopped it; the log has the details. Report it."
+FAULT = "A fault of our own stopped it; the log has the details."
 NOTHING = "None of the chosen documents is saved, so there is nothing to build."
 TOO_LONG = (
     "The store is too slow for so many documents, so it was given up. Choose fewer, such as one group, and order again."
 )
-MISSING = "A stored file went missing while it was being built; it begins anew without it."
+CHANGED = "Documents changed while it was being built."
+MISSING = "A stored file went missing while it was being built."
 MAY_NOT = "Whoever ordered it may not see these documents any more."
 ARCHIVED = "The workspace was archived before its turn."
 
@@ -86,7 +87,7 @@ def work_on(export_id: int, clock: Clock, *, owner: str, store: ArtifactStore, s
     turn = _Turn(export, clock, store, stopping, now + BEAT, ends_at=now + LONGEST, stops_at=now + TURN_MOST)
     try:
         if export.tries > exports.TRIES_MOST:
-            exports.fail(export, export.words or exports.GAVE_UP)
+            exports.give_up(export, export.words)
         elif why := _why_not(export, now=clock.now()):
             exports.fail(export, why)
         else:
@@ -103,7 +104,7 @@ def work_on(export_id: int, clock: Clock, *, owner: str, store: ArtifactStore, s
     except archives.NothingSaved:
         exports.fail(export, NOTHING)
     except archives.ArchiveChanged:
-        exports.put_off(export, "Documents changed while it was being built; it begins anew.", now=clock.now())
+        exports.put_off(export, CHANGED, now=clock.now())
     except archives.ArchiveBroken as broken:
         exports.fail(export, f"{broken} Once the stored file is repaired, order it again.")
     except merging.NothingMerged as nothing:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 #: Files are kept so long after they were built.
 KEPT = timedelta(days=7)
 LEASE = timedelta(minutes=5)
-#: Turns in a row that may end in a mishap, a killed worker's too, with no file written between them.
+#: Turns in a row that may end in a mishap, a killed worker's too; a file written ends the row, or a wait for the store.
 TRIES_MOST = 5
 PUT_OFF_FIRST, PUT_OFF_MOST = timedelta(seconds=5), timedelta(minutes=1)
 #: An object whose writer was thought dead may still appear so long after its row.
@@ -42,7 +42,8 @@ COMPARED_AT_ONCE = 10_000
 #: no more than `COMPARED_AT_ONCE` keys behind the newest one that an export was compared with.
 VISIBLE_AFTER = timedelta(minutes=10)
 WAITED = f"It waited {ENGINE.export_wait_hours:.0f} hours for the store. Order it again once the store answers."
-GAVE_UP = "It was tried several times, and the worker ended each time before it was done. Report it."
+#: Behind what stopped it last, where that is known: of a worker that was killed it is not.
+GAVE_UP = f"It was tried {TRIES_MOST} times and then given up. Order it again; if that fails too, report it."
 
 
 class Refused(Exception):
@@ -287,10 +288,15 @@ def fail(export: Export, words: str) -> None:
     _give_back(export, state=ExportState.FAILED, words=words, due_at=None)
 
 
+def give_up(export: Export, words: str) -> None:
+    """It was tried often enough; `words` say what stopped it last, or nothing."""
+    fail(export, f"{words} {GAVE_UP}".strip())
+
+
 def put_off(export: Export, words: str, *, now: datetime, is_counted: bool = True) -> None:
     """It is tried again later; where that was often enough, it has failed. Not counted: the worker only had to stop."""
     if is_counted and export.tries >= TRIES_MOST:
-        fail(export, words or GAVE_UP)
+        give_up(export, words)
         return
     wait = min(PUT_OFF_MOST, PUT_OFF_FIRST * 2 ** max(0, export.tries - 1)) if is_counted else timedelta(0)
     tries: dict[str, Any] = {} if is_counted else {"tries": F("tries") - 1}
@@ -298,14 +304,17 @@ def put_off(export: Export, words: str, *, now: datetime, is_counted: bool = Tru
 
 
 def wait_for_store(export: Export, words: str, *, now: datetime) -> None:
-    """The store does not answer: it is tried again later and later, and that is no try of it; in the end it fails."""
+    """The store does not answer: it is tried again later and later, and in the end it fails.
+
+    The turn ended in order, so it is no try and ends the row of mishaps before it.
+    """
     since = export.waits_since or now
     if now >= since + timedelta(hours=ENGINE.export_wait_hours):
         fail(export, f"{words} {WAITED}")
         return
     first, most = ENGINE.export_wait_first_seconds, ENGINE.export_wait_most_seconds
     wait = timedelta(seconds=min(most, max(first, (now - since).total_seconds() / 2)))
-    _give_back(export, words=words, waits_since=since, due_at=now + wait, tries=F("tries") - 1)
+    _give_back(export, words=words, waits_since=since, due_at=now + wait, tries=0)
 
 
 # --- the sweep ------------------------------------------------------------------------------------------------------

@@ -278,6 +278,7 @@ def test_a_store_that_is_away_puts_it_off_and_then_says_why(
 ) -> None:
     saved(batch, "INV-1")
     export = ordered(batch, okoye)
+    Export.objects.update(tries=exports.TRIES_MOST - 1)  # workers were killed at it before
 
     def away(key: str) -> int:
         raise StoreUnavailable("The store does not answer.")
@@ -321,6 +322,26 @@ def test_a_store_that_stays_away_fails_the_export_in_words(
     words = "The store does not answer. It waited 14 hours for the store. Order it again once the store answers."
     assert (export.state, export.words) == (ExportState.FAILED, words)
     assert export.lease_owner is None
+
+
+def test_what_is_given_up_says_what_stopped_it_and_what_to_do(
+    batch: Batch, okoye: By, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(batch, "INV-1")
+    killed, faulty = ordered(batch, okoye), ordered(batch, okoye, ExportKind.CSV)
+    Export.objects.filter(pk=killed.pk).update(tries=exports.TRIES_MOST)
+
+    def broken(_turn: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setitem(exporting._BUILD, ExportKind.CSV, broken)
+    for hours in range(exports.TRIES_MOST):
+        faulty.refresh_from_db()
+        assert faulty.state != ExportState.FAILED
+        work(store, now=NOW + timedelta(hours=hours))
+    for export, words in ((killed, exports.GAVE_UP), (faulty, f"{exporting.FAULT} {exports.GAVE_UP}")):
+        export.refresh_from_db()
+        assert (export.state, export.words) == (ExportState.FAILED, words)
 
 
 def test_a_slow_store_takes_no_export_from_the_worker_that_plans_it(
