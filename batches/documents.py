@@ -15,6 +15,7 @@ from batches.models import (
     ACTIVE_STATES,
     AccountHealth,
     Artifact,
+    Batch,
     BatchItem,
     Document,
     DocumentNote,
@@ -160,6 +161,12 @@ class History:
         return self.job.failure_words if self.reads_content else wording.WITHHELD
 
     @property
+    def terms_batch(self) -> Batch | None:
+        """The batch whose data terms it was last sent under, or would be: of its latest submission, else its newest."""
+        sent = next((row.submission.batch for row in self.submissions if row.submission.batch is not None), None)
+        return sent or next((item.batch for item in self.items), None)
+
+    @property
     def is_at_rest(self) -> bool:
         """Nothing moves any more by itself."""
         return self.job.state not in ACTIVE_STATES
@@ -227,7 +234,7 @@ def history(document: Document, *, number: int | None, reads_content: bool, audi
     if chosen is None:
         return None
     items = BatchItem.objects.filter(version=chosen.version).select_related("batch").order_by("-batch_id")
-    sent = Submission.objects.filter(job=chosen.job).defer("body_inline").order_by("-sequence")
+    sent = Submission.objects.filter(job=chosen.job).select_related("batch").defer("body_inline").order_by("-sequence")
     submissions = list(sent[:SUBMISSIONS_SHOWN])
     events = list(JobEvent.objects.filter(job=chosen.job).order_by("-id")[: timelines.EVENTS_SHOWN])
     return History(

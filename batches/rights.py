@@ -43,6 +43,8 @@ VIEW_EVENTS = "view_events"
 REPLAY_EVENTS = "replay_events"
 #: What colleagues did, and from which address.
 VIEW_AUDIT = "view_audit"
+#: For how long inputs, PDFs and evidence are kept.
+MANAGE_RETENTION = "manage_retention"
 #: Whether workers, store and queue are well.
 VIEW_HEALTH = "view_health"
 
@@ -101,6 +103,7 @@ TABLE: tuple[Right, ...] = (
     _reading(VIEW_EVENTS, Role.MANAGER, "Read the webhook inbox"),
     _other(REPLAY_EVENTS, Role.MANAGER, "Replay webhook events"),
     _reading(VIEW_AUDIT, Role.MANAGER, "Read the audit log"),
+    _other(MANAGE_RETENTION, Role.ADMIN, "Set for how long inputs, PDFs and evidence are kept"),
     _of_document(REGENERATE_FINAL, Role.ADMIN, "Regenerate a document that is marked final", "1"),
 )
 _ROW: Mapping[str, Right] = {row.name: row for row in TABLE}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from batches import figures, wording
 from batches.models import ACTIVE_STATES, AccountHealth, Batch, HoldReason, JobState, ProviderAccount
@@ -277,6 +278,24 @@ def data_terms(account: ProviderAccount) -> str:
     if kept:
         said.append(f"Deleted there: {', '.join(kept)}.")
     return " ".join([*said, wording.sentence(account.data_notes)]).strip()
+
+
+def terms_rows(terms: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What `engine/terms.py` keeps of an account, as (label, words); what nobody wrote down is said to be so."""
+    if not terms:
+        return []
+    provider = " at ".join(filter(None, (str(terms.get("provider", "")), str(terms.get("host", "")))))
+    said = [
+        ("Provider", provider),
+        ("Rendered in", terms.get("processing_region")),
+        ("Content kept there for", terms.get("source_retention")),
+        ("PDF kept there for", terms.get("output_retention")),
+        ("Deleted there after saving", "asked for" if terms.get("deletes_after_saving") else "not asked for"),
+        ("Processor", terms.get("processor")),
+        ("Price of a document", terms.get("price")),
+    ]
+    rows = [(label, str(words or "not written down")) for label, words in said]
+    return [*rows, ("Notes", str(terms["notes"]))] if terms.get("notes") else rows
 
 
 def account_state(account: ProviderAccount, *, is_asked_to_wait: bool = False) -> str:

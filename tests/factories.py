@@ -21,6 +21,7 @@ from batches.models import (
     BatchItem,
     BulkAction,
     BulkActionItem,
+    Deletion,
     Document,
     DocumentVersion,
     Draft,
@@ -309,3 +310,22 @@ def make_ready_export(batch: Batch, *, content: bytes = b"PK", name: str = "all.
         written_at=NOW,
     )
     return export
+
+
+def make_deletion(**fields: Any) -> Deletion:
+    """A requested one; give it a version, a submission or a batch, in whose workspace it is."""
+    subject = fields.get("version") or fields.get("submission") or fields["batch"]
+    if isinstance(subject, Submission):
+        workspace = subject.job.version.document.workspace
+    else:
+        workspace = subject.document.workspace if isinstance(subject, DocumentVersion) else subject.workspace
+    defaults = {
+        "workspace": workspace,
+        "what": "input",
+        "where": "here",
+        "rule": "inputs are kept for 30 days",
+        "by": "sweep",
+        "requested_at": NOW,
+        "due_at": NOW,
+    }
+    return Deletion.objects.create(**defaults | fields)

@@ -51,6 +51,7 @@ from tests.factories import (
     NOW,
     make_bulk_action,
     make_bulk_action_item,
+    make_deletion,
     make_draft,
     make_job,
     make_ready_export,
@@ -111,6 +112,7 @@ def fill(batch: Batch, admin_user: User, *, number: int = 1) -> Job:
     SettledCounts.objects.get_or_create(batch=batch, defaults={"token": "x"})
     Notice.objects.create(batch=batch, recipient=admin_user, event="finished")
     NoticeWatch.objects.create(batch=batch, looked_at=NOW)
+    make_deletion(version=job.version)
     return job
 
 

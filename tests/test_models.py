@@ -47,6 +47,7 @@ from tests.factories import (
     make_batch,
     make_bulk_action,
     make_bulk_action_item,
+    make_deletion,
     make_draft,
     make_duration,
     make_event,
@@ -91,6 +92,11 @@ def make_exchange(**fields: Any) -> Exchange:
 def twice(make: Callable[[], Any]) -> None:
     make()
     make()
+
+
+def second_deletion(**of: Any) -> None:
+    """The same thing deleted in the same place twice."""
+    twice(lambda: make_deletion(**of))
 
 
 def changed(row: models.Model, **fields: Any) -> None:
@@ -274,6 +280,14 @@ BREACHES: dict[str, Callable[[], Any]] = {
     "export_state_known": lambda: make_ready_export(make_batch(), state="dreaming"),
     "export_lease_pairs": lambda: make_ready_export(make_batch(), lease_owner="host:1"),
     "export_due_in_the_workers_turn": lambda: make_ready_export(make_batch(), due_at=NOW),
+    "deletion_once_per_version": lambda: second_deletion(version=make_saved_job().version),
+    "deletion_once_per_submission": lambda: second_deletion(submission=make_saved_job().submissions.get()),
+    "deletion_once_per_batch": lambda: second_deletion(batch=make_batch()),
+    "deletion_of_one_thing": lambda: make_deletion(batch=make_batch(), version=make_saved_job().version),
+    "deletion_what_known": lambda: make_deletion(batch=make_batch(), what="memory"),
+    "deletion_where_known": lambda: make_deletion(batch=make_batch(), where="nowhere"),
+    "deletion_state_known": lambda: make_deletion(batch=make_batch(), state="likely", due_at=None, settled_at=NOW),
+    "deletion_settled_with_time": lambda: make_deletion(batch=make_batch(), settled_at=NOW),
     "export_ready_expires": lambda: make_ready_export(make_batch(), expires_at=None),
     "export_part_storage_key_unique": lambda: second_part(number=2),
     "export_part_once_per_export": lambda: second_part(storage_key="main/exports/exp_other/1-1.zip"),

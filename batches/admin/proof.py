@@ -16,7 +16,17 @@ from django.utils.safestring import SafeString
 from batches import wording
 from batches.admin.kinds import Evidence
 from batches.admin.searching import OfAccount
-from batches.models import Duration, Exchange, Job, JobEvent, Submission, WebhookEvent, WebhookRefusal, Workspace
+from batches.models import (
+    Deletion,
+    Duration,
+    Exchange,
+    Job,
+    JobEvent,
+    Submission,
+    WebhookEvent,
+    WebhookRefusal,
+    Workspace,
+)
 
 
 @admin.register(Job)
@@ -128,6 +138,21 @@ class WebhookEventAdmin(MaskedProviderJob):
     list_display = ("received_at", "account", "type", "provider_job", "outcome", "processed_at")
     list_filter = (OfAccount,)
     list_select_related = ("account",)
+
+
+@admin.register(Deletion)
+class DeletionAdmin(Evidence):
+    finds = {"document": "version__document", "batch": "batch"}
+    list_display = ("requested_at", "what", "where", "of", "state", "rule", "by", "settled_at")
+    list_filter = ("state", "where")
+    list_select_related = ("version__document", "submission__job__version__document", "batch")
+
+    def workspace_of(self, row: Any) -> Workspace | None:
+        return row.workspace if row else None
+
+    @admin.display(description="of")
+    def of(self, row: Deletion) -> str:
+        return str(row.version or row.batch or (row.submission and row.submission.job.version))
 
 
 @admin.register(WebhookRefusal)

@@ -24,6 +24,7 @@ from batches.engine import (
     spending,
     stopping,
     templates,
+    terms,
     waiting,
     writing,
 )
@@ -223,6 +224,7 @@ def _batch(
         left_out_key=left_out_key,
         on_conflict=checked.plan.on_conflict.value,
         creation_key=digest,
+        terms=terms.of_account(checked.account),
         created_by=starter.actor,
         created_at=now,
     )

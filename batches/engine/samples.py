@@ -71,6 +71,7 @@ def make(batch: Batch, positions: Sequence[int], *, by: By, now: datetime) -> Ba
         report={name: batch.report[name] for name in ("columns", "columns_are_all") if name in batch.report},
         on_conflict=batch.on_conflict,
         creation_key=keys.kept(f"sample of {batch.public_id}"),
+        terms=batch.terms,
         created_by=batch.created_by,
         created_at=now,
         weight=batch.weight,

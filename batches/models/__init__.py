@@ -15,6 +15,12 @@ from batches.models.accounts import (
     ProviderKind,
 )
 from batches.models.batches import Batch, BatchItem, ConflictPolicy
+from batches.models.deletions import (
+    Deletion,
+    DeletionState,
+    DeletionWhat,
+    DeletionWhere,
+)
 from batches.models.documents import Artifact, ArtifactNotice, Document, DocumentNote, DocumentVersion, SourceKind
 from batches.models.drafts import (
     SAMPLE_MOST,
@@ -69,7 +75,7 @@ from batches.models.repairs import BulkAction, BulkActionItem, ItemResult, Verb
 from batches.models.savedviews import SavedView, ViewPage
 from batches.models.settled import CauseCount, SettledCounts
 from batches.models.templates import Template, TemplateVersion
-from batches.models.workspaces import Membership, Role, Workspace
+from batches.models.workspaces import KEEP_EVIDENCE_DAYS_LEAST, Membership, Role, Workspace
 
 __all__ = [
     "ACCOUNT_SECRETS",
@@ -78,6 +84,7 @@ __all__ = [
     "EXPORTS_AT_WORK",
     "FAILED_STATES",
     "IN_FLIGHT_STATES",
+    "KEEP_EVIDENCE_DAYS_LEAST",
     "KINDS_WITH_CONTENT",
     "MAYBE_THERE",
     "NOTHING_THERE",
@@ -101,6 +108,10 @@ __all__ = [
     "CauseCount",
     "ColumnMapping",
     "ConflictPolicy",
+    "Deletion",
+    "DeletionState",
+    "DeletionWhat",
+    "DeletionWhere",
     "Document",
     "DocumentNote",
     "DocumentVersion",

@@ -40,6 +40,12 @@ class Batch(models.Model):
     )
     on_conflict = models.CharField(max_length=20, choices=ConflictPolicy.choices, default=ConflictPolicy.REFUSE)
     creation_key = models.CharField(max_length=64, help_text="The same key never makes a second batch in a workspace.")
+    terms = models.JSONField(
+        default=dict, blank=True, help_text="The account's data terms and price, as they stood when it was started."
+    )
+    rows_deleted_at = models.DateTimeField(
+        null=True, blank=True, help_text="Nothing reads its file and its rows from then on: retention deletes them."
+    )
     notify = models.JSONField(
         default=dict, blank=True, help_text='Who wants to hear of its events: {"users": [primary keys]}.'
     )

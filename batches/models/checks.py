@@ -25,8 +25,9 @@ def one_open(fields: Sequence[str], *, until: str, name: str) -> models.UniqueCo
     return models.UniqueConstraint(fields=list(fields), condition=still_open, name=name)
 
 
-def exactly_one(first: str, second: str, *, name: str) -> models.CheckConstraint:
-    """Exactly one of two columns is set."""
+def one_unless(first: str, second: str, gone: str, *, name: str) -> models.CheckConstraint:
+    """Exactly one of two columns is set, or neither once the time `gone` is."""
     only_first = models.Q(**{f"{first}__isnull": False, f"{second}__isnull": True})
     only_second = models.Q(**{f"{first}__isnull": True, f"{second}__isnull": False})
-    return models.CheckConstraint(condition=only_first | only_second, name=name)
+    neither = models.Q(**{f"{first}__isnull": True, f"{second}__isnull": True, f"{gone}__isnull": False})
+    return models.CheckConstraint(condition=only_first | only_second | neither, name=name)

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from batches.models.checks import exactly_one, known_values, set_together
+from batches.models.checks import known_values, one_unless, set_together
 from batches.models.templates import TemplateVersion
 from batches.models.workspaces import Workspace
 
@@ -86,7 +86,7 @@ class SourceKind(models.TextChoices):
 
 
 class DocumentVersion(models.Model):
-    """The exact input of one document, number 1, 2, … Rows are never updated.
+    """The exact input of one document, number 1, 2, … Rows are never updated, but that retention empties them.
 
     The input text (UTF-8) lies in the row when it is small, else in the artifact store under `input_key`.
     `input_sha256` is over kind, text and options (`manifests.fingerprint`): the same digest is the same version, unless
@@ -99,6 +99,9 @@ class DocumentVersion(models.Model):
     kind = models.CharField(max_length=10, choices=SourceKind.choices)
     input_inline = models.BinaryField(null=True)
     input_key = models.CharField(max_length=300, null=True, blank=True)
+    input_deleted_at = models.DateTimeField(
+        null=True, blank=True, help_text="Nothing reads the input from then on: retention deletes it, or has."
+    )
     input_sha256 = models.CharField(max_length=64)
     input_bytes = models.BigIntegerField()
     filename = models.CharField(max_length=255, blank=True, default="")
@@ -117,7 +120,7 @@ class DocumentVersion(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["document", "number"], name="version_number_once_per_document"),
             models.CheckConstraint(condition=models.Q(number__gte=1), name="version_number_from_one"),
-            exactly_one("input_inline", "input_key", name="version_input_in_one_place"),
+            one_unless("input_inline", "input_key", "input_deleted_at", name="version_input_in_one_place"),
             known_values("kind", SourceKind, name="version_kind_known"),
             set_together("template_version", "template_data", name="version_template_with_data"),
         ]

@@ -9,7 +9,7 @@ from django.db import models
 from django.utils import timezone
 
 from batches.models.accounts import ProviderAccount
-from batches.models.checks import exactly_one, known_values, set_together
+from batches.models.checks import known_values, one_unless, set_together
 from batches.models.documents import DocumentVersion
 
 
@@ -220,6 +220,7 @@ class Submission(models.Model):
     request_sha256 = models.CharField(max_length=64)
     body_inline = models.BinaryField(null=True)
     body_key = models.CharField(max_length=300, null=True, blank=True)
+    body_deleted_at = models.DateTimeField(null=True, blank=True, help_text="When retention took the bytes away.")
     first_sent_at = models.DateTimeField()
     last_sent_at = models.DateTimeField()
     resend_until = models.DateTimeField(null=True, blank=True, help_text="Empty where the provider takes no key.")
@@ -270,7 +271,7 @@ class Submission(models.Model):
             models.UniqueConstraint(
                 fields=["job"], condition=models.Q(outcome="open"), name="submission_one_open_per_job"
             ),
-            exactly_one("body_inline", "body_key", name="submission_body_in_one_place"),
+            one_unless("body_inline", "body_key", "body_deleted_at", name="submission_body_in_one_place"),
             set_together("provider_job_id", "accepted_at", name="submission_accepted_with_id"),
             known_values("outcome", SubmissionOutcome, name="submission_outcome_known"),
             models.CheckConstraint(

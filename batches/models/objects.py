@@ -48,10 +48,12 @@ class SweepKind(models.TextChoices):
     OBJECTS = "objects", "Objects that rows name"
     ORPHANS = "orphans", "Objects that no row names"
     NOTICES = "notices", "PDFs that are worth a look"
+    RETENTION = "retention", "What is kept no longer"
+    COPIES = "copies", "Copies at providers"
 
 
 class StoreSweep(models.Model):
-    """How far a sweep through the store has come; one row per kind, for a pass that goes on."""
+    """How far a sweep through what is kept has come; one row per kind, for a pass that goes on."""
 
     kind = models.CharField(max_length=10, choices=SweepKind.choices)
     position = models.CharField(max_length=400, blank=True, default="", help_text="The last key that was looked at.")

@@ -28,6 +28,7 @@ register.filter("pace", figures.pace)
 register.filter("sentence", wording.sentence)
 register.filter("interval_ms", sentences.interval_ms)
 register.filter("data_terms", sentences.data_terms)
+register.filter("terms_rows", sentences.terms_rows)
 register.filter("length_words", figures.length)
 
 BAR_WIDTH = 1000

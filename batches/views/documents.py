@@ -126,6 +126,8 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
         "document": document,
         "nav": "batches",
         "history": history,
+        "terms_batch": history.terms_batch,
+        "terms": history.terms_batch.terms if history.terms_batch else {},
         "badge": history.chosen.badge,
         "held_accounts": [job.account] if history.chosen.is_held else [],
         "failure_label": wording.failure_label(job.failure_class, job.failure_code),

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from batches import cursors, figures, sentences, uploads, wording
-from batches.engine import drafts
+from batches.engine import drafts, terms
 from batches.forms import AccountField
 from batches.manifests import decoding
 from batches.manifests.choices import Choices
@@ -318,6 +318,7 @@ def _checked(draft: Draft, report: Mapping[str, Any], typed_run: Mapping[str, An
         "asks_take": not corrects and _asks_take(draft, report),
         "can_start": draft.state == DraftState.CHECKED and bool(report.get("ok")),
         "estimate": estimate,
+        "terms": terms.of_account(draft.account),
         "start_words": start_words(draft.account, estimate),
         "accounts": _accounts(draft),
         "needs_confirmation": any(notice["needs_confirmation"] for notice in notices),

@@ -19,6 +19,7 @@ from batches.engine.audit import ENGINE
 from batches.models import (
     AccountHealth,
     AuditEntry,
+    Batch,
     Exchange,
     JobState,
     PacingLane,
@@ -40,6 +41,7 @@ from tests.factories import (
 from tests.sandbox_process import SandboxProcess
 from tests.scenarios.world import PumpKilled
 from tests.web.conftest import make_member, signed_in
+from tests.web.starting import start
 
 QUERIES_MOST = 15
 
@@ -222,6 +224,28 @@ def test_data_terms_are_shown_where_a_batch_is_started(account: ProviderAccount,
     ProviderAccount.objects.filter(pk=account.pk).update(**terms)
     page = upload([{"id": "INV-2", "html_content": "<p>2</p>"}]).text
     assert "Rendered in Frankfurt, EU. Deleted there: the content after 1 hour, the PDF after 24 hours." in page
+
+
+def test_a_batch_keeps_the_terms_under_which_it_was_started(
+    account: ProviderAccount, upload: Any, operator: Client
+) -> None:
+    ours = ProviderAccount.objects.filter(pk=account.pk)
+    ours.update(processing_region="Frankfurt, EU", price_per_job="0.0020", base_url="https://me:secret@pdf.example/v1")
+    page = upload([{"id": "INV-1", "html_content": "<p>1</p>"}])
+    row = "<div><dt>Rendered in</dt><dd>Frankfurt, EU</dd></div>"
+    assert (row in page.text, "secret" in page.text) == (True, False)
+    start(operator, page, sample_size="0")
+    ours.update(processing_region="Elsewhere")
+    batch = Batch.objects.get()
+    kept = {name: batch.terms[name] for name in ("provider", "host", "processing_region", "price")}
+    assert kept == {
+        "provider": "RelayPDF",
+        "host": "pdf.example",
+        "processing_region": "Frankfurt, EU",
+        "price": "0.002 USD",
+    }
+    shown = operator.get(f"/documents/{batch.items.get().document.public_id}/").text
+    assert (row in shown, "Elsewhere" in shown) == (True, False)
 
 
 def test_an_account_is_never_held_or_resumed_without_its_entry(
