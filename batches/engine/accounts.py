@@ -9,8 +9,9 @@ from django.utils.crypto import constant_time_compare, salted_hmac
 
 from batches.conf import ENGINE
 from batches.engine import received
+from batches.engine.verbs import Elsewhere
 from batches.manifests import Limits
-from batches.models import ProviderAccount, SourceKind, UnreadableSecret
+from batches.models import ProviderAccount, UnreadableSecret
 from batches.models.accounts import sound_hosts
 from batches.providers import PROVIDERS, adapter_of, make_provider
 from batches.providers.base import Capabilities, Option, Provider, ProviderConfig
@@ -125,10 +126,12 @@ def document_limits(account: ProviderAccount) -> Limits:
 
 def not_taken(account: ProviderAccount, kind: str) -> str:
     """Why a document of this kind (`models.SourceKind`) cannot be sent to the account; empty where it can."""
-    if kind in capabilities(account).sources:
-        return ""
-    words = SourceKind(kind).label
-    return f"The account {account.slug} does not take documents of this kind ({words}); choose another account."
+    return elsewhere(account).why_not(kind)
+
+
+def elsewhere(account: ProviderAccount) -> Elsewhere:
+    """The account as the rules of the verbs ask about one that is chosen instead of a batch's own."""
+    return Elsewhere(account.slug, capabilities(account).sources)
 
 
 class Providers:

@@ -19,7 +19,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import BooleanField, Count, ExpressionWrapper, F, Q, QuerySet
 
 from batches import queue
-from batches.engine import audit, bulk, keys, standings, verbs
+from batches.engine import accounts, audit, bulk, elsewhere, keys, standings, verbs
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.engine.verbs import Answer, Asked, Planned, Standing
@@ -43,6 +43,9 @@ TYPED_ABOVE = 100
 OFFERED_EXACTLY = 1000
 #: Batches that the plan of an action over several names.
 BATCHES_NAMED = 20
+
+#: The option of an action that names another account than that of the batch, by its slug.
+ACCOUNT = "account"
 
 NOT_CHOSEN = "Choose a state, a cause or a search, or say that all documents are meant."
 NOTHING_MATCHES = "No document matches, so there is nothing to do."
@@ -158,12 +161,14 @@ def plan(
     creation_key: str,
     now: datetime,
     asked: Asked | None = None,
+    account: ProviderAccount | None = None,
 ) -> BulkAction:
     """Freeze what matches now, and say of each item what would become of it. The same key returns the same action.
 
     `where`: items of one batch, or of several of one workspace. `chosen_by` is what the person chose, in words of the
-    address of the page where that was; raises `Refused` where it is empty, or
-    where nothing matches. Asks one query for each thousand items, and writes in one transaction.
+    address of the page where that was. `account` is one to regenerate at instead of that of each batch. Raises
+    `Refused` where nothing was chosen or matches, or a batch's documents cannot go to that account. Asks one query for
+    each thousand items, and writes in one transaction.
     """
     creation_key = hashlib.sha256(creation_key.encode()).hexdigest()
     batch, workspace_id = (where, where.workspace_id) if isinstance(where, Batch) else (None, where.pk)
@@ -172,7 +177,9 @@ def plan(
         return known
     if not chosen_by:
         raise Refused(NOT_CHOSEN)
-    asked = asked or Asked()
+    if batch is not None and account is not None and (words := elsewhere.why_not(account, batch)):
+        raise Refused(words)
+    asked = at(asked or Asked(), account)
     rows = _planned_rows(verb, _within(matching, workspace_id, batch), now=now, asked=asked)
     if not rows:
         raise Refused(NOTHING_MATCHES)
@@ -183,7 +190,7 @@ def plan(
         verb=verb,
         filter=dict(chosen_by),
         options=_options(asked),
-        plan=summary(rows, batch) if batch else summary_across(rows),
+        plan=summary(rows, batch, account) if batch else summary_across(rows, account),
         actor=by.actor,
         actor_words=by.words[:150],
         from_where=by.from_where[:100],
@@ -225,23 +232,26 @@ def _planned_rows(verb: Verb, matching: QuerySet[BatchItem], *, now: datetime, a
     return rows
 
 
-def summary(rows: Sequence[Judged], batch: Batch) -> dict[str, Any]:
-    """What the person is shown before: counts by reason, renders, cost. Reasons come the most frequent first."""
-    plan = _totals(rows)
-    estimate = _estimate(batch.account, plan["renders_most"])
-    return plan | {"estimate": estimate, "currency": batch.account.price_currency}
+def summary(rows: Sequence[Judged], batch: Batch, account: ProviderAccount | None = None) -> dict[str, Any]:
+    """What the person is shown before: counts by reason, renders, cost. Reasons come the most frequent first.
+
+    `account` is the one that was chosen instead of the batch's.
+    """
+    plan, account = _totals(rows), account or batch.account
+    estimate = _estimate(account, plan["renders_most"])
+    return plan | {"estimate": estimate, "currency": account.price_currency}
 
 
-def summary_across(rows: Sequence[Judged]) -> dict[str, Any]:
+def summary_across(rows: Sequence[Judged], chosen: ProviderAccount | None = None) -> dict[str, Any]:
     """As `summary`, of items of several batches: besides, what falls to each batch, the largest first, and to each
     account. One estimate for all only where every account has a price, in the same currency."""
     batches = Batch.objects.select_related("account").in_bulk({row.batch_id for row in rows})
     of_batch = Counter(row.batch_id for row in rows)
-    accounts: dict[int, tuple[ProviderAccount, int]] = {}
+    sending: dict[int, tuple[ProviderAccount, int]] = {}
     for row in rows:
-        account = batches[row.batch_id].account
-        accounts[account.pk] = (account, accounts.get(account.pk, (account, 0))[1] + row.answer.renders_most)
-    billed = [(account, renders) for account, renders in accounts.values() if renders]
+        account = chosen or batches[row.batch_id].account
+        sending[account.pk] = (account, sending.get(account.pk, (account, 0))[1] + row.answer.renders_most)
+    billed = [(account, renders) for account, renders in sending.values() if renders]
     by_account = [
         {
             "account": account.name,
@@ -333,7 +343,7 @@ def drift(
     """
     waiting = BulkActionItem.objects.filter(action=action, result=ItemResult.WAITING).order_by("position")
     frozen = list(waiting.only("item_id", "version_id", "job_state", "to_confirm"))
-    verb, asked = Verb(action.verb), asked or asked_of(action)
+    verb, asked = Verb(action.verb), at(asked or asked_of(action), account_of(action))
     eligible = renders_most = 0
     fell_out: Counter[str] = Counter()
     for chunk in bulk.chunks(frozen, bulk.VALUES_PER_LIST):
@@ -358,7 +368,8 @@ def drift(
 
 
 def _options(asked: Asked) -> dict[str, Any]:
-    return {"may_regenerate_final": True} if asked.may_regenerate_final else {}
+    final = {"may_regenerate_final": True} if asked.may_regenerate_final else {}
+    return final | ({ACCOUNT: asked.elsewhere.slug} if asked.elsewhere else {})
 
 
 def planned_of(row: BulkActionItem) -> Planned:
@@ -367,6 +378,17 @@ def planned_of(row: BulkActionItem) -> Planned:
 
 def asked_of(action: BulkAction) -> Asked:
     return Asked(may_regenerate_final=bool(action.options.get("may_regenerate_final")))
+
+
+def account_of(action: BulkAction) -> ProviderAccount | None:
+    """The account at which it regenerates instead of that of each batch, where one was chosen."""
+    slug = action.options.get(ACCOUNT)
+    return ProviderAccount.objects.get(slug=slug) if slug else None
+
+
+def at(asked: Asked, account: ProviderAccount | None) -> Asked:
+    """The same, with the account that was chosen."""
+    return replace(asked, elsewhere=accounts.elsewhere(account) if account else None)
 
 
 # --- confirming and aborting ----------------------------------------------------------------------------------------
@@ -380,7 +402,7 @@ def confirm(
     `typed` is the number of renders that the person copied, asked for above `TYPED_ABOVE`: those of the plan, or those
     that are left of it. `asked` holds the rights of whoever confirms: those of whoever planned it do not count.
     """
-    asked = asked or Asked()
+    asked = at(asked or Asked(), account_of(action))
     if action.confirmed_at is None:
         _refuse_unless_confirmable(action, reason=reason.strip(), typed=typed, now=now, asked=asked)
     return _confirmed(action.pk, by=by, reason=reason.strip(), now=now, asked=asked)

@@ -213,6 +213,9 @@ def _why_no_more(action: BulkAction) -> str:
     """Why the rest is left undone: what was so when it was confirmed may not be so any more. Empty: it goes on."""
     if action.workspace.archived_at is not None:
         return "The workspace was archived before its turn."
+    chosen = bulk_actions.account_of(action)
+    if chosen is not None and chosen.archived_at is not None:
+        return f"The account {chosen.slug} was archived before its turn."
     if action.actor is not None and not rights.may(action.actor, action.verb, action.workspace):
         return f"{action.actor_words} may no longer do this here; the right was taken away before its turn."
     return ""
@@ -255,6 +258,7 @@ def _order(action: BulkAction, rows: Sequence[BulkActionItem]) -> Order:
         planned={row.item_id: bulk_actions.planned_of(row) for row in rows},
         may_regenerate_final=may_final,
         is_audited=False,
+        account=bulk_actions.account_of(action),
     )
 
 

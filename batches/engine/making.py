@@ -28,6 +28,7 @@ from batches.models import (
     Job,
     JobState,
     Lane,
+    ProviderAccount,
     Submission,
     Workspace,
 )
@@ -40,12 +41,13 @@ _ATTACHABLE = frozenset({JobState.PENDING, JobState.SUBMITTING, JobState.ACCEPTE
 class Wanted:
     """A document that gets its next version, and the items that move to it. `content` None: the same input again.
 
-    `batch` is the one at whose account it is rendered.
+    `batch` is the one in whose turns it is sent, at `account`.
     """
 
     document: Document
     version: DocumentVersion
     batch: Batch
+    account: ProviderAccount
     content: Content | None
     items: list[BatchItem]
     row: Mapping[str, Any] | None = None
@@ -153,12 +155,12 @@ def _insert(wanted: Sequence[Wanted], *, by: By, reason: str, now: datetime) -> 
         for each in wanted
     ]
     ids = bulk.insert_returning(DocumentVersion, rows, key="document")
-    versionrows.insert_jobs(((ids[each.document.pk], each.batch) for each in wanted), now=now)
+    versionrows.insert_jobs(((ids[each.document.pk], each.batch, each.account.pk) for each in wanted), now=now)
     return {document: Made(ids[document], numbers[document], is_new=True) for document in documents}
 
 
 def _revive(wanted: Sequence[Wanted], earlier: Mapping[int, _Earlier], *, by: By, reason: str, now: datetime) -> None:
-    """Earlier versions that were cancelled before they were sent are sent now, at the account of this batch."""
+    """Earlier versions that were cancelled before they were sent are sent now, at the account that is wanted."""
     revived = {
         earlier[each.document.pk].version_id: each
         for each in wanted
@@ -169,6 +171,7 @@ def _revive(wanted: Sequence[Wanted], earlier: Mapping[int, _Earlier], *, by: By
         reviving.back(
             job,
             revived[job.version_id].batch,
+            revived[job.version_id].account,
             reason="revived_by_regenerate",
             words=reason,
             actor=by.words,

@@ -9,7 +9,7 @@ from typing import Any
 from batches.engine import verbs
 from batches.engine.audit import By
 from batches.engine.verbs import Answer, Planned, Standing
-from batches.models import ItemResult, Verb
+from batches.models import ItemResult, ProviderAccount, Verb
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Order:
     and `versions` the versions that they looked at (primary keys): an item that names another one by now is skipped.
     `planned`, by item, is what a confirmed plan showed: it stands in for `is_confirmed`, and an item that moved on
     since is skipped. `is_audited` is false where a bulk action keeps the record of its items itself.
+    `account` is where a new version is rendered; None: at that of the batch.
     """
 
     by: By
@@ -44,6 +45,7 @@ class Order:
     versions: Mapping[int, int] = field(default_factory=dict)
     planned: Mapping[int, Planned] = field(default_factory=dict)
     is_audited: bool = True
+    account: ProviderAccount | None = None
 
     def why_not(self, verb: Verb, item_id: int, standing: Standing, answer: Answer) -> str:
         """Why the verb is not applied to an item that stands so under the locks; empty where it is."""

@@ -140,7 +140,7 @@ def _make_jobs(
         for planned in planned_rows
         for document_id in [documents[planned.row.business_id]]
     ]
-    versionrows.insert_jobs(((version_id, batch) for _document, version_id in made), now=now)
+    versionrows.insert_jobs(((version_id, batch, batch.account_id) for _document, version_id in made), now=now)
     versionrows.make_current(made)
 
 

@@ -278,7 +278,7 @@ def _wanted(
         else:
             content = contents[row.business_id] or _content(batch, row, None)
         given = completing.as_given(row, item, mapped)
-        wanted.append(Wanted(item.document, item.version, batch, content, [item], given))
+        wanted.append(Wanted(item.document, item.version, batch, batch.account, content, [item], given))
     return wanted
 
 

@@ -58,12 +58,16 @@ def of_items(items: QuerySet[BatchItem]) -> dict[int, Standing]:
             is_running=row["is_running"],
             version_number=row["version__number"],
             repeat_price=repeat_price(row["version__job__account__kind"]),
+            kind=row["version__kind"],
+            account=row["version__job__account__slug"],
         )
         for row in rows.values(
             "pk",
             "version",
             "version__number",
+            "version__kind",
             "version__job__account__kind",
+            "version__job__account__slug",
             "version__job__state",
             "version__job__failure_class",
             "version__job__failure_code",

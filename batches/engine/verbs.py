@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from batches.engine import retries
-from batches.models import ACTIVE_STATES, FAILED_STATES, FailureClass, JobState, Verb
+from batches.models import ACTIVE_STATES, FAILED_STATES, FailureClass, JobState, SourceKind, Verb
 
 
 class Price(enum.Enum):
@@ -46,7 +46,8 @@ class Standing:
     `has_id`: the provider named a job for one of its submissions. `in_doubt`: its open submission may have arrived, and
     no job was named. `is_running`: a batch that is neither paused nor cancelled needs it. `may_bill`: some submission
     may exist at the provider, and is not proven to have ended unbilled. `repeat_price`: what sending it again costs
-    where nothing is billed twice; None where it could be.
+    where nothing is billed twice; None where it could be. `kind` is that of its content (`models.SourceKind`),
+    `account` the slug of its job's.
     """
 
     state: JobState
@@ -64,14 +65,30 @@ class Standing:
     is_running: bool = True
     version_number: int = 1
     repeat_price: Price | None = None
+    kind: str = ""
+    account: str = ""
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Another account than that of its batch at which something is to be rendered, and the kinds that it takes."""
+
+    slug: str
+    takes: frozenset[str]
+
+    def why_not(self, kind: str) -> str:
+        """Why content of this kind cannot be sent there; empty where it can."""
+        return "" if kind in self.takes else not_taken(self.slug, kind)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked for besides the verb: another input than the version's own, and the right to final documents."""
+    """What was asked for besides the verb: another input than the version's own, the right to final documents, and for
+    Regenerate another account than that of the batch."""
 
     has_new_input: bool = False
     may_regenerate_final: bool = False
+    elsewhere: Elsewhere | None = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +153,12 @@ _BY_STATE: Mapping[JobState, str] = {
     JobState.SAVED: "It is saved.",
     JobState.CANCELLED: "It was cancelled before it was sent; reopen it.",
 }
+
+
+def not_taken(account: str, kind: str) -> str:
+    """That an account does not take documents of this kind (`models.SourceKind`)."""
+    words = SourceKind(kind).label
+    return f"The account {account} does not take documents of this kind ({words}); choose another account."
 
 
 def answer(verb: Verb, standing: Standing, *, now: datetime, asked: Asked | None = None) -> Answer:
@@ -269,8 +292,12 @@ def _regenerate(standing: Standing, _now: datetime, asked: Asked) -> Answer:
         return _refused(NEWER_EXISTS)
     if standing.is_final and not asked.may_regenerate_final:
         return _refused("It is marked final; whoever has the right to may regenerate it, or take the mark off.")
+    elsewhere = asked.elsewhere
+    if elsewhere is not None and not asked.has_new_input and (words := elsewhere.why_not(standing.kind)):
+        return _refused(words)
+    moves = elsewhere is not None and elsewhere.slug != standing.account
     match standing.state:
-        case JobState.PENDING if not asked.has_new_input:
+        case JobState.PENDING if not asked.has_new_input and not moves:
             return _refused("It has not been sent yet, and is rendered as it is; give other content to replace it.")
         case JobState.CANCELLED if not asked.has_new_input:
             return _refused("It was cancelled before it was sent; reopen it, or give other content.")

@@ -116,10 +116,10 @@ def columns(content: Content, *, document: int, number: int, reason: str, by: By
     }
 
 
-def insert_jobs(made: Iterable[tuple[int, Batch]], *, now: datetime) -> None:
-    """A job of each version, due now: at the account and in the turns of its batch."""
+def insert_jobs(made: Iterable[tuple[int, Batch, int]], *, now: datetime) -> None:
+    """A job of each version, due now: in the turns of the batch, at the account with this key."""
     times = {"due_at": now, "created_at": now, "state_changed_at": now}
-    rows = [{"version": pk, "account": batch.account_id, "lead_batch": batch.pk, **times} for pk, batch in made]
+    rows = [{"version": pk, "account": account, "lead_batch": batch.pk, **times} for pk, batch, account in made]
     bulk.insert(Job, rows)
 
 

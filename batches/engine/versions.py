@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from batches.engine import accounts, audit, bulk, making, standings, verbs, versionrows
+from batches.engine import accounts, audit, bulk, elsewhere, making, standings, verbs, versionrows
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.engine.intake import Check
@@ -22,7 +22,7 @@ from batches.engine.orders import Order, Result
 from batches.engine.verbs import Asked
 from batches.engine.versionrows import Content
 from batches.manifests import Action, PlannedRow
-from batches.models import BatchItem, Document, ItemResult, Verb, Workspace
+from batches.models import BatchItem, Document, ItemResult, ProviderAccount, Verb, Workspace
 from batches.storage import ArtifactStore, StoreError, open_store
 
 NO_REASON = "Say why: a new version is billed, so it needs a reason."
@@ -33,7 +33,8 @@ _NO_SUCH = "There is no such row."
 def regenerate(
     item_ids: Sequence[int], *, order: Order, now: datetime, store: ArtifactStore | None = None
 ) -> dict[int, Result]:
-    """Make the next version of what each item names, with the same input or the one in `order.inputs`.
+    """Make the next version of what each item names, with the same input or the one in `order.inputs`, at the account
+    of its batch or the one in `order.account`. An older version's job keeps the account that it has.
 
     Items of one document share one new version. Other content that another version of the document has already, saved
     or on its way, makes none: the item moves to that one. An item that names another version than when it was looked
@@ -44,10 +45,12 @@ def regenerate(
     looked_at = dict(BatchItem.objects.filter(pk__in=item_ids).values_list("pk", "version_id"))
     try:
         contents = _stored(item_ids, order, store)
+        refused = {pk: _skipped(words) for pk, words in elsewhere.unfit(item_ids, order, store).items()}
     except StoreError as error:
-        words = f"The new content could not be stored. {error.words} Nothing was changed; try again in a moment."
+        words = f"The content could not be stored or read. {error.words} Nothing was changed; try again in a moment."
         return dict.fromkeys(item_ids, Result(ItemResult.FAILED, words))
-    return _regenerate(item_ids, {**looked_at, **order.versions}, contents, order=order, now=now)
+    fit = [pk for pk in item_ids if pk not in refused]
+    return refused | _regenerate(fit, {**looked_at, **order.versions}, contents, order=order, now=now)
 
 
 def _stored(item_ids: Sequence[int], order: Order, store: ArtifactStore | None) -> dict[int, Content]:
@@ -77,6 +80,7 @@ def _regenerate(
     chosen = BatchItem.objects.filter(pk__in=item_ids)
     items = {item.pk: item for item in chosen.select_related("batch__account", "document__workspace", "version")}
     standing = standings.of_items(chosen)
+    there = accounts.elsewhere(order.account) if order.account else None
     results: dict[int, Result] = {}
     wanted: dict[int, Wanted] = {}
     for pk in dict.fromkeys(item_ids):
@@ -88,17 +92,17 @@ def _regenerate(
         if content is not None and content.sha256 == item.version.input_sha256:
             content = None if content.filename == item.version.filename else content
         is_new = content is not None and content.sha256 != item.version.input_sha256
-        asked = Asked(has_new_input=is_new, may_regenerate_final=order.may_regenerate_final)
+        asked = Asked(has_new_input=is_new, may_regenerate_final=order.may_regenerate_final, elsewhere=there)
         words = _why_not(item, standing[pk], asked, looked_at.get(pk), order=order, now=now)
         if not words:
-            words = _join(wanted, item, content)
+            words = _join(wanted, item, content, order.account)
         if words:
             results[pk] = _skipped(words)
     made = making.make(list(wanted.values()), by=order.by, reason=order.reason, now=now)
     for each in wanted.values():
         for item in each.items:
             one = made[each.document.pk]
-            results[item.pk] = Result(ItemResult.DONE, made_words(one))
+            results[item.pk] = Result(ItemResult.DONE, made_words(one, order.account))
             if order.is_audited:
                 _record(item, each, one, order, now=now)
     return results
@@ -110,24 +114,33 @@ def _why_not(
     if looked_at != item.version_id:
         return verbs.NEWER_EXISTS
     answer = verbs.answer(Verb.REGENERATE, standing, now=now, asked=asked)
-    words = order.why_not(Verb.REGENERATE, item.pk, standing, answer) or unusable(item)
+    words = order.why_not(Verb.REGENERATE, item.pk, standing, answer) or _why_not_at(order.account, item)
     kind = order.inputs[item.pk].kind if item.pk in order.inputs else item.version.kind
-    return words or accounts.not_taken(item.batch.account, kind)
+    return words or accounts.not_taken(order.account or item.batch.account, kind)
+
+
+def _why_not_at(account: ProviderAccount | None, item: BatchItem) -> str:
+    """Why nothing new can be sent at the account that was chosen, or at that of the item's batch."""
+    if account is None or account.pk == item.batch.account_id:
+        return unusable(item)
+    return elsewhere.why_not(account, item.batch)
 
 
 def unusable(item: BatchItem) -> str:
     """Why nothing new can be sent at the account of the item's batch; empty where it can."""
     account = item.batch.account
     if account.archived_at or account.workspace_id not in (None, item.batch.workspace_id):
-        return f"The account {account.slug} of its batch cannot be used any more; hand the document over again."
+        return f"The account {account.slug} of its batch cannot be used any more; choose another account."
     return ""
 
 
-def _join(wanted: dict[int, Wanted], item: BatchItem, content: Content | None) -> str:
+def _join(wanted: dict[int, Wanted], item: BatchItem, content: Content | None, account: ProviderAccount | None) -> str:
     """Put the item among those that get a version; why not where another item of its document wants another one."""
     known = wanted.get(item.document_id)
     if known is None:
-        wanted[item.document_id] = Wanted(item.document, item.version, item.batch, content, [item])
+        wanted[item.document_id] = Wanted(
+            item.document, item.version, item.batch, account or item.batch.account, content, [item]
+        )
         return ""
     if known.sha256 != (content.sha256 if content else item.version.input_sha256):
         return _TWO_CONTENTS
@@ -135,9 +148,9 @@ def _join(wanted: dict[int, Wanted], item: BatchItem, content: Content | None) -
     return ""
 
 
-def made_words(made: Made) -> str:
+def made_words(made: Made, account: ProviderAccount | None = None) -> str:
     if made.is_new:
-        return f"Version {made.number} was made."
+        return f"Version {made.number} was made{f', at {account.name}' if account else ''}."
     return f"Version {made.number} has this very input; nothing is sent again."
 
 
@@ -160,6 +173,7 @@ def facts_of(wanted: Wanted, made: Made) -> dict[str, Any]:
         "version": made.number,
         "input_sha256": wanted.sha256,
         "is_new": made.is_new,
+        "account": wanted.account.slug,
     }
 
 

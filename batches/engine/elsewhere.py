@@ -1,0 +1,99 @@
+"""Rendering at another account than that of its batch: whether it may be, and which accounts could take what waits.
+
+A person chooses it, never the engine. It makes a new version there; the older version's job keeps its own account.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from django.conf import settings
+
+from batches import figures
+from batches.engine import accounts
+from batches.engine.orders import Order
+from batches.manifests.single import read_single
+from batches.models import AccountHealth, Batch, BatchItem, DocumentVersion, ProviderAccount
+from batches.storage import ArtifactStore, open_store
+
+_LARGE = (
+    "Its content is large and lies in the store, so that it is not looked at for private addresses here; regenerate it "
+    "at {name} on its own page."
+)
+
+
+def why_not(account: ProviderAccount, batch: Batch) -> str:
+    """Why nothing of the batch can be rendered at the account, which is not its own; empty where it can."""
+    if account.archived_at or account.workspace_id not in (None, batch.workspace_id):
+        return f"The account {account.slug} cannot be used for this; choose another account."
+    if problems := accounts.problems(account):
+        return f"The account {account.slug} cannot be used as it is set. {problems[0]}"
+    return _beyond_cap(account, batch)
+
+
+def _beyond_cap(account: ProviderAccount, batch: Batch) -> str:
+    """A batch's cap is reckoned at its own account's price: what costs more elsewhere would pass it unseen."""
+    if batch.spend_cap is None:
+        return ""
+    own, price = batch.account, account.price_per_job
+    is_kept = price is not None and account.price_currency == own.price_currency
+    if is_kept and own.price_per_job is not None and price is not None and price <= own.price_per_job:
+        return ""
+    cap = figures.money(batch.spend_cap, own.price_currency)
+    return (
+        f"The batch has a spend cap of {cap}, which is reckoned at the price of {own.name}, and at {account.name} a "
+        "document may cost more. Take the cap off on the batch's page first."
+    )
+
+
+def unfit(item_ids: Sequence[int], order: Order, store: ArtifactStore | None) -> Mapping[int, str]:
+    """Items whose content was never looked at by the rules of the account that is chosen, and breaks one: with why.
+
+    Only an account that renders inside our network has rules of its own for content. Reads inputs, so it is called
+    before a transaction; of what a plan holds, which is carried out within one, only those that lie in their rows.
+    Store errors pass.
+    """
+    account = order.account
+    if account is None or not account.renders_inside:
+        return {}
+    items = BatchItem.objects.filter(pk__in=[pk for pk in item_ids if pk not in order.inputs])
+    rows = items.filter(version__job__account__renders_inside=False).select_related("version", "document")
+    found: dict[int, str] = {}
+    for item in rows.iterator(chunk_size=50):
+        if item.version.input_key and item.pk in order.planned:
+            found[item.pk] = _LARGE.format(name=account.name)
+        elif errors := _errors(item, account, store):
+            found[item.pk] = f"It cannot be rendered at {account.name}, which stands inside our network. {errors[0]}"
+    return found
+
+
+def _errors(item: BatchItem, account: ProviderAccount, store: ArtifactStore | None) -> Sequence[str]:
+    version = item.version
+    return read_single(
+        business_id=item.document.business_id,
+        kind=version.kind,
+        content=_text(version, store),
+        filename=version.filename,
+        options=json.dumps(version.options),
+        limits=accounts.document_limits(account),
+    ).errors
+
+
+def _text(version: DocumentVersion, store: ArtifactStore | None) -> str:
+    if version.input_inline is not None or not version.input_key:
+        return bytes(version.input_inline or b"").decode()
+    with (store or open_store(settings.STORAGE_URL)).open(version.input_key) as file:
+        return file.read().decode()
+
+
+def could_take(others: Iterable[ProviderAccount], kinds: Iterable[str]) -> list[ProviderAccount]:
+    """Of these accounts those that nothing keeps from sending documents of these kinds (`models.SourceKind`) now."""
+    wanted = frozenset(kinds)
+    return [
+        account
+        for account in others
+        if account.health == AccountHealth.OPEN
+        and not accounts.problems(account)
+        and wanted <= accounts.capabilities(account).sources
+    ]
