@@ -14,7 +14,7 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from batches import attention, cursors, failures, searching, selectors, sentences, wording
+from batches import attention, cursors, failures, rownumbers, searching, selectors, sentences, wording
 from batches.cursors import Page
 from batches.models import (
     Batch,
@@ -198,9 +198,9 @@ def _holding(items: QuerySet[BatchItem], q: str, *, reads_content: bool) -> Quer
     if reads_content:
         submitted = Submission.objects.filter(job=OuterRef("version__job"), provider_job_id=q)
         wanted |= Q(version__job__failure_words__icontains=q) | Q(Exists(submitted))
-    position = cursors.number(q)
-    if position is not None:
-        wanted |= Q(position=position)
+    number = cursors.number(q)
+    if number is not None:
+        wanted |= Q(position=rownumbers.meant(number))
     return items.filter(wanted)
 
 

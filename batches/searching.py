@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db.models import Q
 
+from batches import rownumbers
 from batches.cursors import DIGITS_MOST
 from batches.models import FAILED_STATES, JobState
 from batches.wording import Group
@@ -84,15 +85,15 @@ def _code(value: str) -> Q | None:
     return Q(version__job__failure_code__iexact=value) if "\0" not in value else None
 
 
-def _numbers(column: str) -> Callable[[str], Q | None]:
+def _numbers(column: str, meant: Callable[[int], int] = int) -> Callable[[str], Q | None]:
     def read_numbers(value: str) -> Q | None:
         found = _NUMBERS.fullmatch(value)
         if found is None:
             return None
         sign, first, last = found.groups()
         if last is None:
-            return Q(**{f"{column}__{_COMPARED[sign]}": int(first)})
-        return None if sign else Q(**{f"{column}__gte": int(first), f"{column}__lte": int(last)})
+            return Q(**{f"{column}__{_COMPARED[sign]}": meant(int(first))})
+        return None if sign else Q(**{f"{column}__gte": meant(int(first)), f"{column}__lte": meant(int(last))})
 
     return read_numbers
 
@@ -105,7 +106,7 @@ def _stale(value: str) -> Q | None:
 _READERS: Mapping[str, Callable[[str], Any]] = {
     "state": _state,
     "code": _code,
-    "row": _numbers("position"),
+    "row": _numbers("position", rownumbers.meant),
     "pages": _numbers("version__artifact__page_count"),
     "version": _numbers("version__number"),
     "stale": _stale,

@@ -59,25 +59,27 @@ READERS = frozenset(
         "zipwriter",
     }
 )
-READER_MAY = READERS | {"models", "rights", "storage"}
-FACE_MAY = READERS | {"engine", "forms", "manifests", "models", "rights", "storage", "templating"}
+READER_MAY = READERS | {"models", "rights", "rownumbers", "storage"}
+FACE_MAY = READERS | {"engine", "forms", "manifests", "models", "rights", "rownumbers", "storage", "templating"}
 
 #: What each part of `batches` may import of the others. A part without a row fails the test, and so does a stale row.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "conf": frozenset(),
     "processes": frozenset(),
     "lives": frozenset(),
+    "rownumbers": frozenset(),
     "sandbox": frozenset(),
-    "models": frozenset(),
+    "models": frozenset({"rownumbers"}),
     "queue": frozenset(),
     "migrations": frozenset({"models"}),
     "providers": frozenset({"conf"}),
     "storage": frozenset({"conf"}),
     "templating": frozenset({"conf"}),
-    "manifests": frozenset({"cells", "conf"}),
+    "manifests": frozenset({"cells", "conf", "rownumbers"}),
     "engine": frozenset(
         {
             "archives",  # an export is what a download is, built by a worker
+            "cells",  # the columns of a list of failed rows, as messages name them
             "conf",
             "figures",
             "filenames",
@@ -87,6 +89,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
             "queue",
             "results",
             "rights",
+            "rownumbers",
             "storage",
             "templating",
             "wording",
@@ -109,7 +112,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "batchfacts": READER_MAY | {"engine"},
     "batchrows": READER_MAY | {"engine"},
     "forms": READERS | {"models"},
-    "templatetags": READERS | {"models", "navigation"},
+    "templatetags": READERS | {"models", "navigation", "rownumbers"},
     "views": FACE_MAY,
     "middleware": frozenset(),
     "api": FACE_MAY,

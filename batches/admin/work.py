@@ -10,6 +10,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
+from batches import rownumbers
 from batches.admin.kinds import Evidence
 from batches.admin.planning import ITEM_ACTIONS, plan_retry_of_failed
 from batches.admin.searching import OfAccount, OfWorkspace
@@ -55,9 +56,13 @@ class BatchAdmin(Evidence):
 class BatchItemAdmin(Evidence):
     hidden = ("original_row",)  # the row as it was given is content
     finds = {"batch": "batch", "document": "document"}
-    list_display = ("batch", "position", "document", "version", "intake_outcome", "cancelled_at", "dismissed_at")
+    list_display = ("batch", "row_number", "document", "version", "intake_outcome", "cancelled_at", "dismissed_at")
     list_select_related = ("batch", "document", "version__document")
     actions = ITEM_ACTIONS
+
+    @admin.display(description="row")
+    def row_number(self, row: Any) -> int:
+        return rownumbers.said(row.position)
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         """What was searched for in the order of the index that begins with the batch: it may hold a million."""

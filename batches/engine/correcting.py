@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from batches import manifests, rights
+from batches import manifests, rights, rownumbers
+from batches.cells import ROW
 from batches.engine import accounts, agreed, bulk, completing, estimates, replacing, templates
 from batches.engine.agreed import Agreed
 from batches.engine.audit import By
@@ -199,8 +200,8 @@ def _misplaced(batch: Batch, plan: ReplacementPlan) -> dict[str, str]:
             before = there.get(place)
             if before is not None and before != business_id:
                 found[business_id] = (
-                    f"Row {place:,} of the batch has the id “{before}”. A spreadsheet program may have changed it: "
-                    "cells with ids have to be text."
+                    f"Row {rownumbers.said(place):,} of the batch ({ROW} {place}) has the id “{before}”. A spreadsheet "
+                    "program may have changed it: cells with ids have to be text."
                 )
     return found
 

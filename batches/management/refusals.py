@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import OutputWrapper
 
+from batches import rownumbers
 from batches.management.tables import printable
 from batches.manifests import Code
 
@@ -45,7 +46,7 @@ def _write_problem(out: OutputWrapper, kind: str, problem: Mapping[str, Any]) ->
         for place in places[:PLACES_SHOWN]:
             line = f" (line {place['line']})" if has_lines and place["line"] else ""
             fix = f" {printable(place['fix'])}" if place.get("fix") not in (None, problem.get("fix")) else ""
-            out.write(f"    row {place['row']}{line}: {printable(place['message'])}{fix}")
+            out.write(f"    row {rownumbers.said(place['row'])}{line}: {printable(place['message'])}{fix}")
         if len(places) > PLACES_SHOWN:
             out.write(f"    and {problem['count'] - PLACES_SHOWN:,} more")
     if problem.get("fix"):
@@ -55,8 +56,8 @@ def _write_problem(out: OutputWrapper, kind: str, problem: Mapping[str, Any]) ->
 
 
 def numbered(rows: Sequence[int], count: int) -> str:
-    """`row 3`, `rows 3, 7, 8`, `rows 0, 1, … (1,204 in all)`; rows count from 0, as in every answer."""
-    shown = ", ".join(str(row) for row in rows[:PLACES_SHOWN])
+    """`row 3`, `rows 3, 7, 8`, `rows 1, 2, … (1,204 in all)`, of positions."""
+    shown = ", ".join(str(rownumbers.said(row)) for row in rows[:PLACES_SHOWN])
     if len(rows) > PLACES_SHOWN:
         shown += f", … ({count:,} in all)"
     return f"row{'' if len(rows) == 1 else 's'} {shown}"

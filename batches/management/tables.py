@@ -9,7 +9,7 @@ from django.core.management.base import OutputWrapper
 from django.db.models import Q
 from django.utils import timezone
 
-from batches import attention, figures, results, selectors, sentences, wording
+from batches import attention, figures, results, rownumbers, selectors, sentences, wording
 from batches.models import Batch, BatchItem, JobState
 
 CELL_CHARACTERS = 60
@@ -41,7 +41,7 @@ def write_batch(out: OutputWrapper, batch: Batch) -> None:
     held = _held_positions(batch) if progress.counts.held else frozenset()
     rows = (
         (
-            str(row["row"]),
+            str(rownumbers.said(row["row"])),
             row["id"],
             str(row["version"]),
             wording.GROUP_BADGES[wording.Group.HELD].label
@@ -53,7 +53,7 @@ def write_batch(out: OutputWrapper, batch: Batch) -> None:
         )
         for row in results.rows(batch, with_ids=True)
     )
-    write(out, ("row (from 0)", "id", "version", "state", "pages", "bytes", "sha256 / reason"), rows)
+    write(out, ("row", "id", "version", "state", "pages", "bytes", "sha256 / reason"), rows)
 
 
 def _labels(batch: Batch, progress: selectors.Progress) -> str:

@@ -22,6 +22,7 @@ from batches.manifests.rowdocuments import RowDocument, RowDocuments
 from batches.manifests.rowreport import RowReport
 from batches.manifests.source import Files
 from batches.manifests.templates import NoTemplates, Templates
+from batches.rownumbers import said
 
 AsBefore = Callable[[dict[str, Any]], bool]
 """Whether the columns of a row are those of a row that is known, its document left out."""
@@ -256,7 +257,7 @@ class RowChecker:
         here = (business_id, report.position)
         earlier, position = self._ids.setdefault(identifiers.visible_key(business_id), here)
         if position != report.position:
-            message = f"The id {shown(business_id)} stands in rows {position} and {report.position}."
+            message = f"The id {shown(business_id)} stands in rows {said(position)} and {said(report.position)}."
             if earlier != business_id:
                 both = _both_ids(earlier, position, business_id, report.position)
                 message = f"{both} look the same: an invisible character is all the difference."
@@ -289,7 +290,7 @@ class RowChecker:
             return ""
         first = self._filenames.setdefault(name.casefold(), report.position) if name else report.position
         if first != report.position:
-            message = f"The filename {shown(name)} stands in rows {first} and {report.position}."
+            message = f"The filename {shown(name)} stands in rows {said(first)} and {said(report.position)}."
             fix = "A number is added when both are downloaded together; give each a name of its own to avoid that."
             report.warning(Code.FILENAME_COLLISION, "filename", message, fix, first)
         return name
@@ -303,7 +304,7 @@ class RowChecker:
 
 
 def _both_ids(one: str, position: int, other: str, other_position: int) -> str:
-    return f"The ids {shown(one)} (row {position}) and {shown(other)} (row {other_position})"
+    return f"The ids {shown(one)} (row {said(position)}) and {shown(other)} (row {said(other_position)})"
 
 
 _FIX_LOST = "Put the text itself there, or leave the row out of the file."

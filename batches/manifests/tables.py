@@ -215,7 +215,7 @@ def _without_header(rows: Iterator[TableRow], names: tuple[str, ...]) -> Iterato
     for row in rows:
         row.cells.extend([""] * (len(names) - len(row.cells)))
         if columns.cleaned(row.cells[: len(names)]) == names:
-            row.problem, row.fix = f"Row {row.line} repeats the header.", _FIX_HEADER
+            row.problem, row.fix = f"Line {row.line} repeats the header.", _FIX_HEADER
         yield row
 
 

@@ -7,6 +7,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
+from batches import rownumbers
 from batches.models.accounts import ProviderAccount
 from batches.models.checks import known_values, set_together
 from batches.models.documents import Document, DocumentVersion
@@ -154,4 +155,4 @@ class BatchItem(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.batch} row {self.position}"
+        return f"{self.batch} row {rownumbers.said(self.position)}"

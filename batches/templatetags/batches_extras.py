@@ -14,7 +14,7 @@ from django.templatetags.static import static
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
-from batches import figures, sentences, wording
+from batches import figures, rownumbers, sentences, wording
 from batches.models import JobState, ProviderAccount
 from batches.navigation import Frame, Link
 from batches.navigation import frame as frame_of
@@ -41,6 +41,12 @@ LEAST_SEGMENT = 8
 def number(value: int | None) -> str:
     """`1,284`; an en dash for what is not known."""
     return "–" if value is None else f"{value:,}"
+
+
+@register.filter
+def row_number(position: int | None) -> str:
+    """`1,285` of position 1284: as a person counts rows."""
+    return number(None if position is None else rownumbers.said(position))
 
 
 @register.filter

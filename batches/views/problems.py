@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from batches import rownumbers
+
 PLACES_SHOWN = 50
 ROWS_NAMED = 200
 
@@ -98,7 +100,7 @@ def _presented(problem: Mapping[str, Any]) -> dict[str, Any]:
     # In a file of one line every place is on line 1, which tells nothing.
     has_lines = any((place.get("line") or 0) > 1 for place in places)
     rest = [] if _names_both(problem, places) else [row for row in problem["rows"] if row not in named]
-    more = ", ".join(map(str, rest[:ROWS_NAMED])) + (", …" if len(rest) > ROWS_NAMED else "")
+    more = ", ".join(str(rownumbers.said(row)) for row in rest[:ROWS_NAMED]) + (", …" if len(rest) > ROWS_NAMED else "")
     return {
         **problem,
         "where": _where(problem, places, has_lines=has_lines),
@@ -118,15 +120,16 @@ def _names_both(problem: Mapping[str, Any], places: Sequence[Mapping[str, Any]])
 
 
 def _where(problem: Mapping[str, Any], places: Sequence[Mapping[str, Any]], *, has_lines: bool) -> str:
-    """`row 2, line 9`, `row 2`, `rows 0 and 1`, `14 rows`, `line 3, character 7`, or nothing for the whole file."""
+    """`row 2, line 9`, `row 2`, `rows 1 and 2`, `14 rows`, `line 3, character 7`, or nothing for the whole file."""
     rows = problem["rows"]
     if _names_both(problem, places):
-        return f"rows {rows[0]} and {rows[1]}"
+        return f"rows {rownumbers.said(rows[0])} and {rownumbers.said(rows[1])}"
     if len(rows) > 1 and len(places) != 1:
         return f"{len(rows):,} rows"
     at = places[0] if places else problem
-    told = ("row", "line") if has_lines or not places else ("row",)
-    parts = [f"{key} {at[key]}" for key in told if at.get(key) is not None]
+    parts = [] if at.get("row") is None else [f"row {rownumbers.said(at['row'])}"]
+    if (has_lines or not places) and at.get("line") is not None:
+        parts.append(f"line {at['line']}")
     if not places and at.get("character"):
         parts.append(f"character {at['character']}")
     return ", ".join(parts)

@@ -192,7 +192,7 @@ def test_batch_says_held_for_what_waits_on_a_held_account(batch: Batch) -> None:
     assert lines[2].endswith(" is held; nothing is lost. Rendering: 1 at the provider. 1 held.")
     assert lines[3].endswith(" is held: month end. Resume the account when it may go on.")
     table = lines[lines.index("") + 1 :]
-    assert table[0].startswith("row (from 0)  id")
+    assert table[0].startswith("row  id")
     assert [line.split()[3] for line in table[1:]] == ["Held", "Rendering"]
 
 

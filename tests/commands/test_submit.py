@@ -130,9 +130,9 @@ def test_a_refused_manifest_is_told_by_row_and_column_and_leaves_nothing(tmp_pat
     path.write_text(json.dumps(rows), encoding="utf-8")
     code, out, err = run("submit", str(path))
     assert (code, out) == (2, "")
-    assert "error missing_id, column id, row 1" in err
+    assert "error missing_id, column id, row 2" in err
     assert "missing_file" in err
-    assert "rows 0, 2" in err
+    assert "rows 1, 3" in err
     assert not Batch.objects.exists()
     assert not Job.objects.exists()
 
@@ -156,7 +156,7 @@ def test_changed_content_is_refused_by_row_or_becomes_a_new_version(manifest: Pa
     manifest.write_text(manifest.read_text(encoding="utf-8").replace("Invoice 2", "Invoice two"), encoding="utf-8")
     code, _, err = run("submit", str(manifest))
     assert code == 2
-    assert "id_content_conflict, column id, row 1" in err
+    assert "id_content_conflict, column id, row 2" in err
     code, out, _ = run("submit", str(manifest), "--on-conflict", "new-version", "--json")
     assert code == 0
     assert [item["version"] for item in json.loads(out)["items"]] == [1, 2, 1]

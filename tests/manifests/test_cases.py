@@ -209,8 +209,8 @@ def test_case_13_repeated_ids_name_both_positions_and_invisible_differences_do_n
         assert problem.code is Code.DUPLICATE_ID
         assert problem.rows == (0, 1, 2, 3, 4, 5, 6, 7)
         assert [place.position for place in problem.places] == [1, 3, 5, 6, 7]
-        assert "rows 4 and 6" in problem.places[3].message
-        assert '"INV-\\u200b3" (row 7)' in problem.places[4].message
+        assert "rows 5 and 7" in problem.places[3].message
+        assert '"INV-\\u200b3" (row 8)' in problem.places[4].message
 
 
 def test_case_14_slashes_stay_in_ids_and_dots_alone_are_refused() -> None:

@@ -90,8 +90,8 @@ def test_a_third_repetition_names_the_first_place_again() -> None:
         messages = [place.message for place in manifest.errors[0].places]
 
     assert messages == [
-        'The id "INV-1" stands in rows 0 and 2.',
-        'The id "INV-1" stands in rows 0 and 3.',
+        'The id "INV-1" stands in rows 1 and 3.',
+        'The id "INV-1" stands in rows 1 and 4.',
     ]
 
 

@@ -225,7 +225,7 @@ def test_the_report_has_the_agreed_shape() -> None:
         "column": "id",
         "rows": [0, 1],
         "count": 1,
-        "message": 'The id "A" stands in rows 0 and 1.',
+        "message": 'The id "A" stands in rows 1 and 2.',
         "fix": "Give each document an id of its own.",
         "places": [
             {
@@ -233,7 +233,7 @@ def test_the_report_has_the_agreed_shape() -> None:
                 "line": 1,
                 "character": report["errors"][0]["places"][0]["character"],
                 "id": "A",
-                "message": 'The id "A" stands in rows 0 and 1.',
+                "message": 'The id "A" stands in rows 1 and 2.',
                 "fix": "Give each document an id of its own.",
             }
         ],

@@ -189,7 +189,7 @@ def test_rows_have_the_numbers_that_excel_shows_and_blank_ones_are_no_rows() -> 
 def test_a_repeated_header_is_an_error() -> None:
     with uploaded(workbook([["id", "html"], ["A", "<p>"], ["id", "html"]])) as manifest:
         assert codes(manifest.errors) == [("bad_csv_row", None, (1,))]
-        assert "Row 3 repeats the header." in manifest.errors[0].message
+        assert "Line 3 repeats the header." in manifest.errors[0].message
 
 
 def test_the_first_sheet_that_can_be_seen_is_read_or_the_chosen_one() -> None:

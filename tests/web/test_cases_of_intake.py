@@ -28,7 +28,7 @@ SAYS = {
     "008-trailing-blank-rows.csv": "2 New",
     "010-leading-zeros.csv": "0010 <p>a</p> 10 <p>b</p> 0100 <p>c</p>",
     "011-numeric-ids.json": "12 of 13 rows cannot be used",
-    "013-duplicate-ids.json": 'The id "INV-1" stands in rows 0 and 1.',
+    "013-duplicate-ids.json": 'The id "INV-1" stands in rows 1 and 2.',
     "014-ids-with-slashes.json": 'The id ".." means a folder.',
     "016-nfd-names.zip": "2 New",
     "017-long-ids.json": "200 are allowed",

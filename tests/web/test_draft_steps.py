@@ -77,7 +77,7 @@ def test_what_is_wrong_with_many_rows_alike_is_said_once_with_their_lines(
     upload(TABLE.encode(), name="april.csv")
     page = choose(operator, "map", template="invoice", target__0="id", target__1="data.customer.name")
     assert page.text.count("The row has no amount.") == 1
-    assert '<li class="place">row 0, line 2</li><li class="place">row 1, line 3</li>' in page.text
+    assert '<li class="place">row 1, line 2</li><li class="place">row 2, line 3</li>' in page.text
 
 
 def test_the_mapping_offers_a_table_with_the_fields_of_the_template(

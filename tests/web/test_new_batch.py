@@ -90,8 +90,8 @@ def test_a_refused_file_shows_every_kind_of_error_and_cannot_be_started(upload: 
     assert page.status_code == 200
     for code in ("duplicate_id", "missing_id", "missing_file", "empty_html", "bad_option"):
         assert f">{code}<" in page.text
-    assert "rows 0 and 2 <code>id</code>" in page.text, "one that repeats another"
-    assert "row 1 <code>id</code>" in page.text
+    assert "rows 1 and 3 <code>id</code>" in page.text, "one that repeats another"
+    assert "row 2 <code>id</code>" in page.text
     assert ", line" not in page.text, "the whole file is one line"
     assert "this needs a ZIP with the file" in page.text
     assert "Start" not in page.text.split("<dialog")[0]
@@ -113,7 +113,7 @@ def test_the_good_rows_can_be_taken_and_the_others_are_said_to_be_left_out(
 
 def test_lines_are_named_where_the_file_has_more_than_one(upload: Callable[..., Any]) -> None:
     lines = b'{"id": "A", "html_content": "<p>1</p>"}\n{"html_content": "<p>2</p>"}\n'
-    assert "row 1, line 2 <code>id</code>" in upload(lines, name="invoices.jsonl").text
+    assert "row 2, line 2 <code>id</code>" in upload(lines, name="invoices.jsonl").text
 
 
 @pytest.mark.parametrize(
@@ -357,5 +357,5 @@ def test_form_and_started_batch_name_the_choice_alike(upload: Callable[..., Any]
 
 def test_a_repeated_id_is_told_once_with_both_rows(upload: Callable[..., Any]) -> None:
     page = upload([{"id": "A", "html_content": "x"}, {"id": "A", "html_content": "y"}]).text
-    assert "rows 0 and 1" in page
+    assert "rows 1 and 2" in page
     assert "Also row" not in page

@@ -15,7 +15,7 @@ from tests.factories import make_accepted_job, make_job, make_saved_job
 
 @pytest.fixture
 def mixed(batch: Batch) -> Batch:
-    """Rows 0 to 5: waiting, rendering, saved with 12 pages and stale, saved as version 2, failed, past its deadline."""
+    """Rows 1 to 6: waiting, rendering, saved with 12 pages and stale, saved as version 2, failed, past its deadline."""
     make_job(batch=batch, business_id="waiting")
     make_accepted_job(batch=batch, business_id="rendering")
     long = make_saved_job(batch=batch, business_id="long")
@@ -41,14 +41,15 @@ def found(batch: Batch, q: str) -> list[str]:
         ("state:in_progress", ["waiting", "rendering"]),
         ("state:saved", ["long", "again"]),
         ("code:422", ["refused"]),
-        ("row:2-3", ["long", "again"]),
-        ("row:>3", ["refused", "late"]),
-        ("row:0", ["waiting"]),
+        ("row:3-4", ["long", "again"]),
+        ("row:>4", ["refused", "late"]),
+        ("row:1", ["waiting"]),
+        ("row:0", []),
         ("pages:>10", ["long"]),
         ("pages:<=12", ["long", "again"]),
         ("version:>1", ["again"]),
         ("stale:yes", ["long"]),
-        ("stale:no row:<=3", ["waiting", "rendering", "again"]),
+        ("stale:no row:<=4", ["waiting", "rendering", "again"]),
         ("state:saved again", ["again"]),
         ("state:failed pages:1", []),
     ],

@@ -179,7 +179,7 @@ def map_columns_and_see_what_is_missing(page: Page, look: Look) -> None:
     expect(missing.locator("li").first).to_contain_text("12 rows lack it")
     expect(page.locator("#check h3").first).to_have_text("12 of 12 rows cannot be used")
     terms = page.locator(".problem", has=page.locator("summary code", has_text="terms"))
-    expect(terms.locator(".places")).to_contain_text("row 0, line 2")
+    expect(terms.locator(".places")).to_contain_text("row 1, line 2")
     expect(terms.locator(".todo")).to_have_text(
         "Fill its cell, or give it in a column or a key terms (in a mapping: data.terms)."
     )
@@ -219,7 +219,7 @@ def one_row_is_left_that_is_wrong(page: Page, draft: str, look: Look) -> None:
     press(page, "Check with this mapping")
     expect(page.locator("#map .banner.failed")).to_have_count(0)
     expect(page.locator("#check h3").first).to_have_text("1 of 12 rows cannot be used")
-    expect(page.locator(".problem summary")).to_contain_text(f"row {WRONG_ROW}, line {WRONG_LINE}")
+    expect(page.locator(".problem summary")).to_contain_text(f"row {WRONG_ROW + 1}, line {WRONG_LINE}")
     expect(page.locator(".problem summary")).to_contain_text("1.0O8,50")
     expect(page.locator("#check")).to_contain_text("or take the rows that are good")
     expect(page.locator("#run")).to_have_count(0)

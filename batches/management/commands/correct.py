@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from batches import figures, manifests, sentences, storage, wording
+from batches import figures, manifests, rownumbers, sentences, storage, wording
 from batches.engine import correcting, drafts, intake, templates
 from batches.engine.correcting import Correction
 from batches.engine.errors import IntakeRefused
@@ -100,7 +100,9 @@ class Command(DatabaseCommand):
             if count:
                 self.stdout.write(f"{count:,} {meaning}")
             for row in report["rows_by_outcome"][outcome][:ROWS_NAMED] if outcome in NAMED else ():
-                self.stdout.write(printable(f"    row {row['row']} (line {row['line']}) {row['id']}: {row['words']}"))
+                self.stdout.write(
+                    printable(f"    row {rownumbers.said(row['row'])} (line {row['line']}) {row['id']}: {row['words']}")
+                )
 
 
 @contextmanager

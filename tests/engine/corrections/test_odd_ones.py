@@ -33,7 +33,7 @@ def test_zeros_that_a_spreadsheet_cut_never_reach_another_document(
 
     draft = upload(batch, edited(failed_list(batch), cut))
     assert summary(draft) == (2, 0, 0, 1)
-    assert "Row 0 of the batch has the id “0012”." in words(draft, "refused")["12"]
+    assert "Row 1 of the batch (_row 0) has the id “0012”." in words(draft, "refused")["12"]
     assert draft.report is not None
     assert not draft.report["ok"]
     with pytest.raises(drafts.Refused):
