@@ -240,23 +240,47 @@ def _kept(workspaces: QuerySet[Workspace], wanted: Wanted) -> tuple[dict[int, Of
 
 
 def _of_batches(batches: Mapping[int, OfBatch], wanted: Wanted) -> list[Cause]:
-    """Those that are wanted, batch by batch."""
+    """Those that are wanted, added up."""
     accounts = ProviderAccount.objects.filter(slug=wanted.account).values_list("pk", flat=True)
     account = accounts.first() if wanted.account else None
-    found: list[Cause] = []
-    for workspace_id, alike in batches.values():
-        of_batch = [
-            Cause(workspace_id, each.cause, each.failure_class, each.code, each.count, 1, each.first_at, each.last_at)
-            for each in alike
-            if not wanted.account or each.account_id == account
-        ]
-        found += _merged([cause for cause in of_batch if _is_wanted(cause, wanted)], adds_batches=False)
-    return found
+    found: dict[tuple[int, str], _Sum] = {}
+    for batch, (workspace_id, alike) in batches.items():
+        for each in alike:
+            if (wanted.account and each.account_id != account) or not _is_wanted(each, wanted):
+                continue
+            key = (workspace_id, each.cause)
+            if key not in found:
+                found[key] = _Sum(each.failure_class, each.code, each.first_at, each.last_at)
+            found[key].add(each, batch)
+    return [
+        Cause(*key, each.failure_class, each.code, each.count, each.batch_count, each.first_at, each.last_at)
+        for key, each in found.items()
+    ]
 
 
-def _is_wanted(cause: Cause, wanted: Wanted) -> bool:
+@dataclass(slots=True)
+class _Sum:
+    """One cause while it is added up batch after batch: some thousand parts for one page, so no copy is made of any."""
+
+    failure_class: str
+    code: str
+    first_at: datetime
+    last_at: datetime
+    count: int = 0
+    batch_count: int = 0
+    latest: int = 0
+
+    def add(self, part: CauseCount, batch: int) -> None:
+        """Parts of one batch follow each other."""
+        self.count += part.count
+        self.first_at, self.last_at = min(self.first_at, part.first_at), max(self.last_at, part.last_at)
+        if batch != self.latest:
+            self.batch_count, self.latest = self.batch_count + 1, batch
+
+
+def _is_wanted(cause: CauseCount, wanted: Wanted) -> bool:
     """As `matching` has it."""
-    if wanted.cause and cause.key != wanted.cause:
+    if wanted.cause and cause.cause != wanted.cause:
         return False
     if not wanted.helps:
         return True

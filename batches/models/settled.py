@@ -12,9 +12,12 @@ from batches.models.batches import Batch
 from batches.models.checks import set_together
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CauseCount:
-    """Items of one batch that failed alike at one account, and that nobody dismissed."""
+    """Items of one batch that failed alike at one account, and that nobody dismissed.
+
+    Not frozen, which takes three times as long to make, and a page makes some thousand of them.
+    """
 
     account_id: int
     cause: str
