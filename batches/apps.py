@@ -6,6 +6,7 @@ from django.apps import AppConfig
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 
+from batches.postgres_sessions import answer_alone
 from batches.sqlite_turns import take_turns
 
 
@@ -21,4 +22,5 @@ class BatchesConfig(AppConfig):
         )
 
         connection_created.connect(take_turns)
+        connection_created.connect(answer_alone)
         post_migrate.connect(rolegroups.after_migrate, sender=self)

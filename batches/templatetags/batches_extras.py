@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from django import template
@@ -19,6 +20,7 @@ from batches.models import JobState, ProviderAccount
 from batches.navigation import Frame, Link
 from batches.navigation import frame as frame_of
 from batches.selectors import Progress
+from batches.wording import Badge
 
 register = template.Library()
 
@@ -98,7 +100,9 @@ def with_code(words: str) -> SafeString:
     return SafeString(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(words)))
 
 
+# A page of 50 rows draws some hundred icons and badges, of a few dozen kinds; each is written out once.
 @register.simple_tag
+@lru_cache(maxsize=256)
 def icon(name: str) -> SafeString:
     """A drawing of `static/batches/icons.svg`. It never carries meaning alone, so it is hidden from screen readers."""
     return format_html(
@@ -108,16 +112,25 @@ def icon(name: str) -> SafeString:
     )
 
 
-@register.inclusion_tag("batches/_badge.html")
-def vital_badge(name: str) -> dict[str, Any]:
+@register.simple_tag(name="badge")
+@lru_cache(maxsize=256)
+def drawn_badge(badge: Badge) -> SafeString:
+    """A state as its word, with colour, icon and, to whoever points at it, one sentence."""
+    return format_html(
+        '<span class="badge {}" title="{}">{}{}</span>', badge.colour, badge.meaning, icon(badge.colour), badge.label
+    )
+
+
+@register.simple_tag
+def vital_badge(name: str) -> SafeString:
     """How a part of the installation does."""
-    return {"badge": wording.VITAL_BADGES[name]}
+    return drawn_badge(wording.VITAL_BADGES[name])
 
 
-@register.inclusion_tag("batches/_badge.html")
-def draft_badge(name: str) -> dict[str, Any]:
+@register.simple_tag
+def draft_badge(name: str) -> SafeString:
     """How an upload stands that was not started, or no more."""
-    return {"badge": wording.DRAFT_BADGES[name]}
+    return drawn_badge(wording.DRAFT_BADGES[name])
 
 
 @register.simple_tag
