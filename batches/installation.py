@@ -17,22 +17,19 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import connection, transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef
 
 from batches import rolegroups
-from batches.engine import audit
+from batches.engine import account_ties, audit
 from batches.engine.audit import By
 from batches.models import (
-    ACTIVE_STATES,
     Batch,
-    Job,
     Lane,
     Membership,
     PacingLane,
     ProviderAccount,
     Role,
     Submission,
-    SubmissionOutcome,
     UnreadableSecret,
     Workspace,
 )
@@ -230,10 +227,7 @@ def _rotate_key(account: ProviderAccount, plan: AccountPlan, *, rotate_key: bool
     """Store another key. While documents are under way a person has to say that it is the same vendor account's."""
     if "api_key" not in plan.said or plan.api_key == account.api_key:
         return []
-    unfinished = Job.objects.filter(
-        Q(state__in=ACTIVE_STATES) | Q(submissions__outcome=SubmissionOutcome.OPEN), account=account
-    )
-    count = unfinished.distinct().count()
+    count = account_ties.unfinished(account)
     if count and not rotate_key:
         raise Refused(
             f"RELAYPDF_API_KEY is not the key of account {account.slug}, which has {count} unfinished "

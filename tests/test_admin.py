@@ -18,7 +18,7 @@ from django_q.signing import SignedPackage
 
 from batches import tokens
 from batches.admin.kinds import Evidence
-from batches.engine import applying, audit, notes
+from batches.engine import account_changes, applying, audit, notes
 from batches.models import (
     Alert,
     ApiToken,
@@ -49,6 +49,8 @@ from batches.models import (
 from tests.engine.test_deadlines import fill as fill_durations
 from tests.factories import (
     NOW,
+    make_accepted_job,
+    make_batch,
     make_bulk_action,
     make_bulk_action_item,
     make_deletion,
@@ -191,7 +193,7 @@ def as_posted(form: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_secret_field_left_empty_keeps_the_secret(account: ProviderAccount, admin_client: Client) -> None:
     form = as_posted(account_form(account, admin_client)) | {"max_in_flight": 7}
-    form |= {"api_key": "", "webhook_secret": "whsec_new", "webhook_secret_previous": ""}
+    form |= {"api_key": "", "webhook_secret": "whsec_new"}
     answer = admin_client.post(address(ProviderAccount, "change", account.pk), form)
     assert answer.status_code == 302, answer.context["adminform"].form.errors
     account.refresh_from_db()
@@ -224,6 +226,31 @@ def test_a_key_with_a_space_inside_is_refused(account: ProviderAccount, admin_cl
     answer = admin_client.post(address(ProviderAccount, "change", account.pk), form)
     assert answer.status_code == 200
     assert "no header may carry" in answer.text
+
+
+def test_what_an_account_has_sent_is_neither_lost_nor_handed_to_another_key(
+    account: ProviderAccount, admin_client: Client
+) -> None:
+    page = address(ProviderAccount, "change", account.pk)
+    make_accepted_job(batch=make_batch(account=account))
+    form = as_posted(account_form(account, admin_client)) | {"api_key": "pdf_live_another"}
+    refused = admin_client.post(page, form)
+    assert "is_same_account" in refused.context["adminform"].form.errors
+    assert "billed a second time" in refused.text
+    assert ProviderAccount.objects.get(pk=account.pk).api_key == "pdf_live_invented"
+    assert admin_client.post(page, form | {"is_same_account": "on"}).status_code == 302
+    assert ProviderAccount.objects.get(pk=account.pk).api_key == "pdf_live_another"
+
+
+def test_what_happens_between_the_check_of_the_form_and_its_save_is_said(
+    account: ProviderAccount, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = as_posted(account_form(account, admin_client)) | {"api_key": "pdf_live_another"}
+    make_accepted_job(batch=make_batch(account=account))
+    monkeypatch.setattr(account_changes, "problems_of", lambda *_given, **_named: {})
+    page = admin_client.post(address(ProviderAccount, "change", account.pk), form, follow=True)
+    assert "Nothing was changed. 1 document of it is not finished." in page.text
+    assert ProviderAccount.objects.get(pk=account.pk).api_key == "pdf_live_invented"
 
 
 def test_an_address_with_a_submission_is_fixed(rows: Job, admin_client: Client) -> None:

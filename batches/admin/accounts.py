@@ -18,11 +18,13 @@ from django.utils.html import format_html
 from batches import figures, selectors, sentences
 from batches.admin import account_webhooks
 from batches.admin.kinds import Kept
-from batches.engine import accounts, deadlines, health, webhook_health
+from batches.engine import account_changes, account_ties, accounts, deadlines, health, webhook_health
 from batches.models import ACCOUNT_SECRETS, HoldReason, LearnedDeadline, ProviderAccount
-from batches.views.access import record
+from batches.views.access import by, record
 
 RESUME = "batches_provideraccount_resume"
+#: Those that are typed. The webhook secret of before is kept beside the new one by the engine.
+SECRETS = ("api_key", "webhook_secret")
 
 
 def _options_help() -> str:
@@ -43,13 +45,19 @@ class SecretInput(forms.PasswordInput):
 
 
 class AccountForm(forms.ModelForm):
-    """Secrets are fields of the form and not of its model, so that none is read to show the page; `save_model` sets
-    those that were typed."""
+    """Secrets are fields of the form and not of its model, so that none is read to show the page; those that were typed
+    are set with the rest by `engine/account_changes.py`, which keeps the webhook secret of before."""
 
     api_key = forms.CharField(required=False, widget=SecretInput(), help_text="Leave empty to keep what is set.")
-    webhook_secret = forms.CharField(required=False, widget=SecretInput(), help_text="Leave empty to keep it.")
-    webhook_secret_previous = forms.CharField(
-        required=False, widget=SecretInput(), help_text="Still accepted while rotating. Leave empty to keep it."
+    is_same_account = forms.BooleanField(
+        required=False,
+        label="The new key belongs to the same account at the provider",
+        help_text="Needed while documents are not finished: with another account's key they could be billed twice.",
+    )
+    webhook_secret = forms.CharField(
+        required=False,
+        widget=SecretInput(),
+        help_text="Leave empty to keep it. The one of before stays accepted beside a new one.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -62,11 +70,21 @@ class AccountForm(forms.ModelForm):
         super()._post_clean()  # type: ignore[misc]  # Django's own step, which its stubs leave out
         if self.errors:
             return
-        for name in ACCOUNT_SECRETS:
-            if self.cleaned_data[name]:
-                setattr(self.instance, name, self.cleaned_data[name])
-        for words in accounts.problems(self.instance):
-            self.add_error(None, words)
+        if self.instance.pk:
+            is_same = self.cleaned_data["is_same_account"]
+            found = account_changes.problems_of(self.instance.pk, self.columns(), is_same_account=is_same)
+        else:
+            for name, value in self.columns().items():
+                setattr(self.instance, name, value)
+            found = account_changes.problems_of_new(self.instance)
+        for name, words in found.items():
+            self.add_error(name if name in self.fields else None, words)
+
+    def columns(self) -> dict[str, Any]:
+        """What differs from what the form showed, by column, and the secrets that were typed."""
+        typed = {name: self.cleaned_data[name] for name in SECRETS if self.cleaned_data[name]}
+        changed = [name for name in self.changed_data if name not in (*SECRETS, "is_same_account")]
+        return {name: self.cleaned_data[name] for name in changed} | typed
 
     class Meta:
         model = ProviderAccount
@@ -75,7 +93,7 @@ class AccountForm(forms.ModelForm):
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        for name in ACCOUNT_SECRETS:
+        for name in SECRETS:
             cleaned[name] = (cleaned.get(name) or "").strip()
             if any(not 33 <= ord(character) <= 126 for character in cleaned[name]):
                 self.add_error(name, "It holds a space, a line break or a character that no header may carry.")
@@ -135,7 +153,7 @@ class ProviderAccountAdmin(Kept):
             },
         ),
         ("Webhooks", {"fields": ("webhooks",)}),
-        ("Secrets", {"fields": ("secrets", "api_key", "webhook_secret", "webhook_secret_previous")}),
+        ("Secrets", {"fields": ("secrets", "api_key", "is_same_account", "webhook_secret")}),
         (
             "Pace and limits",
             {
@@ -214,17 +232,24 @@ class ProviderAccountAdmin(Kept):
         if obj is None:
             return self.readonly_fields
         # An address that has a submission is fixed: the same key sent elsewhere would bill again.
-        fixed = ("slug", "kind", "base_url") if obj.submissions.exists() else ("slug",)
+        fixed = ("slug", "kind", "base_url") if account_ties.is_tied(obj) else ("slug",)
         return (*self.readonly_fields, *fixed)
 
     def save_model(self, request: HttpRequest, obj: ProviderAccount, form: Any, change: bool) -> None:
-        for name in ACCOUNT_SECRETS:
-            if form.cleaned_data[name]:
-                setattr(obj, name, form.cleaned_data[name])
-                obj.webhook_rotated_at = None  # set by hand: no sweep takes the previous one away
-        super().save_model(request, obj, form, change)
-        action = "change_account" if change else "add_account"
-        record(request, action, f"account {obj.slug}", obj.workspace, fields=sorted(form.changed_data))
+        if not change:
+            account_changes.add(obj, by=by(request), reason="", now=timezone.now())
+            return
+        is_same = form.cleaned_data["is_same_account"]
+        who, now = by(request), timezone.now()
+        account_changes.change(obj.pk, form.columns(), by=who, reason="", now=now, is_same_account=is_same)
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **given: Any) -> Any:
+        """What was refused at the last moment, for what happened since the form was checked, is said above it."""
+        try:
+            return super().changeform_view(request, *args, **given)
+        except account_changes.Refused as error:
+            self.message_user(request, f"Nothing was changed. {' '.join(error.problems.values())}", messages.ERROR)
+            return redirect(request.get_full_path())
 
     def get_urls(self) -> list[URLPattern]:
         webhooks = self.admin_site.admin_view(partial(account_webhooks.page, self))

@@ -1,26 +1,29 @@
-"""What a person changes of a provider account while it is in use: limits, prices, data terms; holding and resuming it.
+"""What a person changes of a provider account while it is in use: its settings and secrets; holding and resuming it.
 
-Each change is checked as the model checks it and written down with what stood there before. Pumps read an account anew
+Each change is checked as the model checks it, refused where the account could not be used safely afterwards or what it
+has sent would be lost (`account_ties.py`), and written down with what stood there before. Pumps read an account anew
 every second, so that all of it holds without a restart. What a running submission was promised, such as the deadline of
 a job, stays.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import QuerySet
 
 from batches import queue
-from batches.engine import accounts, audit, health
+from batches.engine import account_ties, accounts, audit, health
 from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
-from batches.models import ACCOUNT_SECRETS, HoldReason, ProviderAccount
+from batches.models import ACCOUNT_SECRETS, HoldReason, ProviderAccount, UnreadableSecret
 
 #: What is changed on a page, in the order in which it is shown there.
 LIMITS = (
@@ -39,6 +42,8 @@ LIMITS = (
 PRICES = ("price_per_job", "price_currency", "price_source")
 TERMS = ("processing_region", "source_retention", "output_retention", "processor", "data_notes")
 EDITABLE = (*LIMITS, *PRICES, *TERMS)
+#: Whether an account can be used safely is asked again when one of these changes.
+REACH = frozenset({"kind", "base_url", "options", "download_hosts", "renders_inside", *ACCOUNT_SECRETS})
 #: Columns of bookkeeping that go with a secret and that no entry names.
 _UNSAID = ("webhook_secret_previous", "webhook_rotated_at")
 
@@ -58,36 +63,58 @@ def seen(account: ProviderAccount) -> str:
 
 
 def change(
-    account_id: int, changes: Mapping[str, Any], *, by: By, reason: str, now: datetime, shown: str | None = None
+    account_id: int,
+    changes: Mapping[str, Any],
+    *,
+    by: By,
+    reason: str,
+    now: datetime,
+    shown: str | None = None,
+    is_same_account: bool = False,
 ) -> dict[str, Any]:
     """Set these columns; returns what became of those that differ. Raises `Refused` with nothing changed.
 
-    `shown` is what `seen` said of the values that the person looked at. Of a secret only that it was set is written
-    down.
+    `shown` is what `seen` said of the values that the person looked at. `is_same_account`: the person says that a new
+    key opens the vendor account of the old one. Of a secret only that it was set is written down; the webhook secret of
+    before stays accepted, and goes too when the new one is empty.
     """
     with transaction.atomic():
-        rows = ProviderAccount.objects.select_for_update(of=("self",)).select_related("workspace")
-        account = rows.defer(*ACCOUNT_SECRETS).get(pk=account_id)
+        account = _rows().select_for_update(of=("self",)).get(pk=account_id)
         if shown is not None and shown != seen(account):
             raise Refused({"": "Somebody else changed this account meanwhile. Look at the values and save again."})
-        before = {name: getattr(account, name) for name in changes if name not in ACCOUNT_SECRETS}
-        for name, value in changes.items():
-            setattr(account, name, value)
-        _check(account, changes)
-        differ = [name for name in changes if name not in before or before[name] != getattr(account, name)]
+        before, differ = _set(account, changes)
+        if problems := _problems(account, before, differ, is_same_account=is_same_account):
+            raise Refused(problems)
         if not differ:
             return {}
         account.save(update_fields=differ)
         said = [name for name in differ if name not in _UNSAID]
-        after = {name: "set" if name in ACCOUNT_SECRETS else _fact(getattr(account, name)) for name in said}
-        was = {name: _fact(before[name]) for name in said if name in before}
+        after = {name: _said(account, name) for name in said}
+        was = {name: _fact(before[name]) for name in said if name not in ACCOUNT_SECRETS}
         facts = {"before": was, "after": after}
         _record("change_account", account, by=by, reason=reason, now=now, facts=facts)
     return after
 
 
+def problems_of(account_id: int, changes: Mapping[str, Any], *, is_same_account: bool) -> dict[str, str]:
+    """Why `change` would refuse these by now, by the name of the field; nothing is changed."""
+    account = _rows().get(pk=account_id)
+    before, differ = _set(account, changes)
+    return _problems(account, before, differ, is_same_account=is_same_account)
+
+
 def add(account: ProviderAccount, *, by: By, reason: str, now: datetime) -> None:
     """Save an account that is not there yet. Raises `Refused` where it could not be used safely as it is set."""
+    if problems := problems_of_new(account):
+        raise Refused(problems)
+    with transaction.atomic():
+        account.save(force_insert=True)
+        facts = {"kind": account.kind, "base_url": account.base_url, "options": account.options}
+        _record("add_account", account, by=by, reason=reason, now=now, facts=facts)
+
+
+def problems_of_new(account: ProviderAccount) -> dict[str, str]:
+    """Why `add` would refuse it, by the name of the field."""
     problems = dict(_money_problems(account))
     try:
         account.full_clean()
@@ -95,12 +122,7 @@ def add(account: ProviderAccount, *, by: By, reason: str, now: datetime) -> None
         problems |= {name: " ".join(words) for name, words in error.message_dict.items()}
     if not problems and (unsafe := accounts.problems(account)):
         problems[""] = " ".join(unsafe)
-    if problems:
-        raise Refused(problems)
-    with transaction.atomic():
-        account.save(force_insert=True)
-        facts = {"kind": account.kind, "base_url": account.base_url, "options": account.options}
-        _record("add_account", account, by=by, reason=reason, now=now, facts=facts)
+    return problems
 
 
 @again_after_deadlock
@@ -124,17 +146,51 @@ def resume(account: ProviderAccount, *, by: By, reason: str, now: datetime) -> b
     return True
 
 
-def _check(account: ProviderAccount, changed: Iterable[str]) -> None:
-    names = set(changed)
-    problems = dict(_money_problems(account)) if names.intersection(PRICES) else {}
-    untouched = [field.name for field in account._meta.fields if field.name not in names]
+def _rows() -> QuerySet[ProviderAccount]:
+    return ProviderAccount.objects.select_related("workspace").defer(*ACCOUNT_SECRETS)
+
+
+def _set(account: ProviderAccount, changes: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """What stood in the columns that are set, and which of them differ now. A secret that nobody can read differs."""
+    wanted = dict(changes)
+    if "webhook_secret" in wanted:
+        if wanted["webhook_secret"] == _readable(account, "webhook_secret"):
+            del wanted["webhook_secret"]
+        else:
+            # What was signed with the one of before is still accepted, unless no secret shall be left.
+            before = (_readable(account, "webhook_secret") or "") if wanted["webhook_secret"] else ""
+            wanted |= {"webhook_secret_previous": before, "webhook_rotated_at": None}
+    before = {name: _readable(account, name) for name in wanted}
+    for name, value in wanted.items():
+        setattr(account, name, value)
+    return before, [name for name in wanted if before[name] != getattr(account, name)]
+
+
+def _readable(account: ProviderAccount, name: str) -> Any:
+    """The value of a column; None for a secret that no key opens."""
+    with contextlib.suppress(UnreadableSecret):
+        return getattr(account, name)
+    return None
+
+
+def _problems(
+    account: ProviderAccount, before: Mapping[str, Any], differ: Sequence[str], *, is_same_account: bool
+) -> dict[str, str]:
+    """Of an account on which these columns were set anew."""
+    problems = dict(_money_problems(account)) if set(differ).intersection(PRICES) else {}
+    untouched = [field.name for field in account._meta.fields if field.name not in differ]
     try:
         account.clean_fields(exclude=untouched)
         account.clean()
     except ValidationError as error:
         problems |= {name: " ".join(words) for name, words in error.message_dict.items()}
     if problems:
-        raise Refused(problems)
+        return problems
+    was = {name: before[name] for name in differ}
+    problems = account_ties.problems(account, was, is_same_account=is_same_account)
+    if not problems and REACH.intersection(differ) and (unsafe := accounts.problems(account)):
+        problems[""] = " ".join(unsafe)
+    return problems
 
 
 def _money_problems(account: ProviderAccount) -> Iterable[tuple[str, str]]:
@@ -147,9 +203,14 @@ def _money_problems(account: ProviderAccount) -> Iterable[tuple[str, str]]:
         yield "price_currency", "A price needs its currency, such as USD."
 
 
+def _said(account: ProviderAccount, name: str) -> Any:
+    value = getattr(account, name)
+    return ("set" if value else "removed") if name in ACCOUNT_SECRETS else _fact(value)
+
+
 def _fact(value: Any) -> Any:
     """As the audit log keeps it."""
-    return value if isinstance(value, int | list) else str(value) if value not in (None, "") else "nothing"
+    return value if isinstance(value, int | list | dict) else str(value) if value not in (None, "") else "nothing"
 
 
 def _record(

@@ -37,10 +37,15 @@ def provider_config(account: ProviderAccount) -> ProviderConfig:
 
 def sound_options(account: ProviderAccount) -> Mapping[str, str]:
     """The options of its kind, each with its value or its default. A row may have been written past the model."""
-    given = account.options if isinstance(account.options, dict) else {}
+    return options_of(account.kind, account.options)
+
+
+def options_of(kind: str, given: object) -> dict[str, str]:
+    """What `given` says of each option of this kind, or its default."""
+    said = given if isinstance(given, dict) else {}
     return {
-        option.name: value if isinstance(value := given.get(option.name), str) and value else option.default
-        for option in adapter_of(account.kind).options
+        option.name: value if isinstance(value := said.get(option.name), str) and value else option.default
+        for option in adapter_of(kind).options
     }
 
 

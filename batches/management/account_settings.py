@@ -5,11 +5,10 @@ The base URL is not among them: it is fixed once an account has a submission.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -17,7 +16,7 @@ from django.utils import timezone
 
 from batches.engine import account_changes, accounts
 from batches.management import auditing, choosing
-from batches.models import LearnedDeadline, ProviderAccount, UnreadableSecret
+from batches.models import LearnedDeadline, ProviderAccount
 
 FROM_STDIN, FROM_ENVIRONMENT = "-", "env:"
 SECRETS = frozenset({"api_key", "webhook_secret"})
@@ -114,9 +113,7 @@ def add(slug: str, kind: str, pairs: Sequence[str], *, base_url: str, workspace:
     if ProviderAccount.objects.filter(slug=slug).exists():
         raise choosing.refusal(f"There is an account {slug!r} already; change it with --set.")
     adapter = kinds[kind]
-    own = {option.name for option in adapter.options}
-    options = dict(pair.split("=", 1) for pair in pairs if "=" in pair and pair.partition("=")[0] in own)
-    columns = _read([pair for pair in pairs if pair.partition("=")[0] not in own], also=own)
+    options, columns = _apart(pairs, {option.name for option in adapter.options})
     account = ProviderAccount(
         slug=slug,
         kind=kind,
@@ -131,21 +128,34 @@ def add(slug: str, kind: str, pairs: Sequence[str], *, base_url: str, workspace:
         raise choosing.refusal(str(error)) from error
 
 
-def apply(account: ProviderAccount, pairs: Sequence[str], *, reason: str) -> dict[str, Any]:
+def apply(
+    account: ProviderAccount, pairs: Sequence[str], *, reason: str, is_same_account: bool = False
+) -> dict[str, Any]:
     """Set the pairs on the account, checked and written down as a change on its page is.
 
+    An option of its kind is set by its name; the others stay. `is_same_account`: as `account_changes.change` has it.
     Returns what was asked for, without secrets. Raises `CommandError` (exit code 2) with nothing saved.
     """
-    changes = _read(pairs)
-    if "webhook_secret" in changes:
-        with contextlib.suppress(UnreadableSecret):  # an old one that nobody can read is of no use
-            changes["webhook_secret_previous"] = account.webhook_secret  # still accepted while the provider rotates
-        changes["webhook_rotated_at"] = None
+    kind = accounts.adapters().get(account.kind)
+    options, columns = _apart(pairs, {option.name for option in kind.options} if kind else set())
+    given = account.options if isinstance(account.options, dict) else {}
+    changes = columns | ({"options": {**given, **options}} if options else {})
+    now = timezone.now()
     try:
-        account_changes.change(account.pk, changes, by=auditing.by(), reason=reason, now=timezone.now())
+        account_changes.change(
+            account.pk, changes, by=auditing.by(), reason=reason, now=now, is_same_account=is_same_account
+        )
     except account_changes.Refused as error:
-        raise choosing.refusal(str(error)) from error
-    return {key: "set" if key in SECRETS else str(value) for key, value in changes.items() if key in SETTINGS}
+        asked = error.problems.get("is_same_account")
+        words = f"{asked} To confirm it, add --same-account." if asked else str(error)
+        raise choosing.refusal(words) from error
+    return {key: "set" if key in SECRETS else str(value) for key, value in columns.items()} | options
+
+
+def _apart(pairs: Sequence[str], own: Collection[str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Options of a kind, by the names in `own`, and columns. Raises `CommandError`."""
+    options = dict(pair.split("=", 1) for pair in pairs if "=" in pair and pair.partition("=")[0] in own)
+    return options, _read([pair for pair in pairs if pair.partition("=")[0] not in options], also=own)
 
 
 def _read(pairs: Sequence[str], *, also: Iterable[str] = ()) -> dict[str, Any]:

@@ -253,7 +253,7 @@ def changed_in_the_admin(admin_client: Client, workspace: Workspace, account: Pr
     page = reverse("admin:batches_provideraccount_change", args=[account.pk])
     form = admin_client.get(page).context["adminform"].form
     values = {name: form.initial.get(name) for name in form.fields if form.initial.get(name) is not None}
-    secret = {"api_key": "pdf_live_another", "webhook_secret": "whsec_another"}
+    secret = {"api_key": "pdf_live_another", "webhook_secret": "whsec_another", "is_same_account": "on"}
     changed = admin_client.post(page, values | secret)
     assert changed.status_code == 302, changed.context["adminform"].form.errors
     okoye = User.objects.get(username="m.okoye")

@@ -40,6 +40,11 @@ class Command(DatabaseCommand):
             "--base-url", default="", help="With --add: where the provider is reached, if not as usual."
         )
         parser.add_argument("--workspace", metavar="SLUG", help="With --add: whose it is; all may use it if not given.")
+        parser.add_argument(
+            "--same-account",
+            action="store_true",
+            help="With --set api_key: it opens the same account at the provider as the key of before.",
+        )
         parser.add_argument("--reason", default="", help="Why; needed with --hold.")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -51,12 +56,16 @@ class Command(DatabaseCommand):
         account = choosing.account(options["slug"])
         if options["reason"].strip() and not (options["hold"] or options["resume"] or options["set"]):
             raise choosing.refusal("--reason goes with --hold, --resume or --set.")
+        if options["same_account"] and not options["set"]:
+            raise choosing.refusal("--same-account goes with --set api_key.")
         if options["hold"]:
             done = self._hold(account, options["reason"].strip())
         elif options["resume"]:
             done = self._resume(account, options["reason"].strip())
         elif options["set"]:
-            facts = account_settings.apply(account, options["set"], reason=options["reason"])
+            facts = account_settings.apply(
+                account, options["set"], reason=options["reason"], is_same_account=options["same_account"]
+            )
             done = f"Set {', '.join(f'{key}={value}' for key, value in facts.items())}."
         else:
             done = ""
