@@ -169,6 +169,7 @@ def _run(options: argparse.Namespace, machine: str) -> None:
 
 def _table(client: Client, pages: dict[str, str], options: argparse.Namespace) -> str:
     a_pump_is_at_work()
+    client.get(next(iter(pages.values())))  # the first request of a session also writes down that it is used
     counts = {words: statements_of(client, address) for words, address in pages.items()}
     if options.only:
         for words, address in pages.items():

@@ -55,6 +55,7 @@ ROWS: tuple[tuple[str, Callable[[Capabilities], str]], ...] = (
     ("link lives", lambda each: _seconds(each.link_lifetime_seconds)),
     ("link renewed", lambda each: _yes(each.link_refresh)),
     ("look-up by key", lambda each: _yes(each.look_up)),
+    ("price ceiling", lambda each: _yes(each.ceiling)),
     ("receipts", lambda each: _yes(each.receipts)),
     ("deletes on request", lambda each: _yes(each.remote_delete)),
     ("cancels", lambda each: _yes(each.cancel)),

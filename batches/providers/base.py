@@ -42,7 +42,8 @@ class Capabilities:
     `drafts`: a submission makes a draft, which `start` begins. `billed_unit` is what one job costs, in words; not
     `bills`: none costs anything.
     `most_at_once` is the vendor's own limit of jobs in flight. `look_up_after` is how long after a lost answer a
-    look-up that finds nothing is still no proof. `test_mode`: jobs that are not billed can be asked for.
+    look-up that finds nothing is still no proof. `ceiling`: a submission can say what it may cost at most.
+    `test_mode`: jobs that are not billed can be asked for.
     """
 
     client_key: bool
@@ -64,6 +65,7 @@ class Capabilities:
     remote_delete: bool = False
     cancel: bool = False
     look_up: bool = False
+    ceiling: bool = False
     receipts: bool = False
     test_mode: bool = False
     data_region: str | None = None

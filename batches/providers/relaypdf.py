@@ -27,7 +27,9 @@ from batches.providers.base import (
     Gone,
     JobPhase,
     JobStatus,
+    Option,
     PreparedRequest,
+    ProviderConfig,
     ProviderEvent,
     Receipts,
     Registered,
@@ -41,6 +43,19 @@ from batches.providers.relaypdf_refusals import REFUSALS
 SUBMIT_ROUTE = "/v1/pdf"  # A2: CONFIRMED P, N
 WEBHOOKS_ROUTE = "/v1/webhooks"  # A8: CONFIRMED P, M
 ACCOUNT_BYTES = 16 * 1024
+#: A2: CONFIRMED P, J, H. How what would cost more is refused is UNKNOWN: the refusal is shown as it comes.
+CEILING_HEADER = "X-RelayPDF-Max-Charge-Microdollars"
+CEILING_DIGITS = 12
+
+OPTIONS = (
+    Option(
+        "max_charge",
+        "Price ceiling of a document",
+        "RelayPDF is told with each submission to refuse or stop what would cost more. In millionths of a US dollar: "
+        "5000 is 0.005 USD. Empty: no ceiling. Change it while no document is under way, since RelayPDF does not say "
+        "whether a repeat under another ceiling counts as the same request.",
+    ),
+)
 
 CAPABILITIES = Capabilities(
     client_key=True,  # A6: CONFIRMED P, S0
@@ -56,6 +71,7 @@ CAPABILITIES = Capabilities(
     remote_delete=True,  # A5: CONFIRMED M
     cancel=False,  # A4: no route found
     look_up=False,  # A4: no list, no find by key
+    ceiling=True,  # A2: CONFIRMED P, J, H
     receipts=True,  # A10: `GET /v1/billing/usage`, CONFIRMED P, M
     test_mode=False,  # A11: none documented
     data_region=None,  # A11: UNKNOWN
@@ -73,10 +89,18 @@ class RelayPDF(JsonApi):
     kind = "relaypdf"
     label = "RelayPDF"
     base_url = "https://api.relaypdf.com"  # A1: CONFIRMED P, J, H
+    options: tuple[Option, ...] = OPTIONS
     capabilities = CAPABILITIES
     refusals = REFUSALS
     size_headers = ("X-Relaypdf-Size", "X-Pdfforge-Size")  # A3: both names are in use (FIXTURE T, J, H)
     file_route = "/v1/files/[id]"
+
+    @classmethod
+    def problems(cls, config: ProviderConfig) -> list[str]:
+        ceiling = config.options.get("max_charge", "")
+        if not ceiling or (ceiling.isascii() and ceiling.isdigit() and len(ceiling) <= CEILING_DIGITS and int(ceiling)):
+            return []
+        return ["The price ceiling is a whole number of millionths of a US dollar, such as 5000, or empty."]
 
     # --- calls ---------------------------------------------------------------------------------------------------
 
@@ -98,7 +122,7 @@ class RelayPDF(JsonApi):
             "POST",
             request.route,
             body=request.body,
-            headers={"Idempotency-Key": idempotency_key},
+            headers={"Idempotency-Key": idempotency_key, **self._ceiling()},
             gate=gate,
         )
         with self.client.open(call, now=now) as answer:
@@ -121,6 +145,10 @@ class RelayPDF(JsonApi):
             if answers.FINAL_STATUSES.get(word) is JobPhase.SUCCEEDED:
                 return Finished(job_id, word, answers.result_in(job, job_id), facts)
             return Accepted(job_id, word, facts)
+
+    def _ceiling(self) -> dict[str, str]:
+        ceiling = self.config.options.get("max_charge", "")
+        return {CEILING_HEADER: ceiling} if ceiling else {}
 
     def fetch_status(self, provider_job_id: str, *, now: datetime) -> JobStatus:
         call = self._call("poll", "GET", "/v1/jobs/{id}", job_id=provider_job_id)

@@ -108,6 +108,25 @@ def test_the_bytes_that_were_prepared_are_the_bytes_that_arrive(provider: RelayP
     assert seen.headers["User-Agent"].startswith("relaypdf-batches/")
 
 
+def test_a_price_ceiling_goes_with_each_submission_where_the_account_has_one(double: RelayPDFDouble) -> None:
+    for ceiling in ("", "5000"):
+        provider = RelayPDF(ProviderConfig("relaypdf", double.url, API_KEY, options={"max_charge": ceiling}))
+        submit(provider, f"key-{ceiling}")
+        provider.close()
+    without, capped = ({name.lower(): value for name, value in seen.headers.items()} for seen in double.requests)
+    assert "x-relaypdf-max-charge-microdollars" not in without
+    assert capped["x-relaypdf-max-charge-microdollars"] == "5000"
+    assert double.requests[0].body == double.requests[1].body
+
+
+@pytest.mark.parametrize("ceiling", ["0", "-1", "0.005", "5 000", "٥", "1" * 13, "5000 USD"])
+def test_a_price_ceiling_that_is_no_whole_number_is_refused_in_words(ceiling: str) -> None:
+    (words,) = RelayPDF.problems(
+        ProviderConfig("relaypdf", "https://a.example", API_KEY, options={"max_charge": ceiling})
+    )
+    assert "such as 5000" in words
+
+
 @pytest.mark.parametrize("api_key", ["", "with space", "line\nbreak", "é", "tab\t"])
 def test_an_unusable_key_is_refused_before_anything_is_sent(double: RelayPDFDouble, api_key: str) -> None:
     provider = RelayPDF(ProviderConfig("relaypdf", double.url, api_key))
