@@ -36,7 +36,7 @@ def _lost(capabilities: Capabilities) -> str:
     if capabilities.client_key:
         return "sent again with the same key"
     if capabilities.resend_is_harmless:
-        return "sent again: it costs no bill"
+        return "sent again: at worst one more run" if capabilities.bills else "sent again: it costs no bill"
     return "unknown: looked up, then a person" if capabilities.look_up else "unknown: a person decides"
 
 

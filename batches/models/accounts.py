@@ -28,6 +28,7 @@ class ProviderKind(models.TextChoices):
     DOCRAPTOR = "docraptor", "DocRaptor"
     PDFMONKEY = "pdfmonkey", "PDFMonkey"
     RASTERKIT = "rasterkit", "rasterkit"
+    LAMBDA = "lambda", "AWS Lambda"
 
 
 class AccountHealth(models.TextChoices):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from batches.providers.aws_lambda import AWSLambda
 from batches.providers.base import Capabilities, Provider, ProviderConfig
 from batches.providers.docraptor import DocRaptor
 from batches.providers.gotenberg import Gotenberg
@@ -20,6 +21,7 @@ PROVIDERS: dict[str, type[Provider]] = {
     PDFMonkey.kind: PDFMonkey,
     Infrai.kind: Infrai,
     Rasterkit.kind: Rasterkit,
+    AWSLambda.kind: AWSLambda,
 }
 
 

@@ -60,7 +60,7 @@ class DoublePeer:
     def misbehave(self, action: str, **given: Any) -> None:
         """The sandbox's fault rules by name, as far as the conformance suite uses them."""
         effect = "_after_" in action
-        headers = _retry_after(given)
+        headers = retry_after_headers(given)
         says = {"error": {"code": given.get("code", "oops"), "message": "Something is wrong."}}
         match action:
             case "drop_after_acceptance" | "drop_before_acceptance":
@@ -95,7 +95,7 @@ class DoublePeer:
         self.double.fault(point, "answer", status=status, body=body, headers=headers, effect=effect)
 
 
-def _retry_after(given: dict[str, Any]) -> dict[str, str]:
+def retry_after_headers(given: dict[str, Any]) -> dict[str, str]:
     form = given.get("form", "seconds" if "retry_after" in given else "missing")
     if form == "missing":
         return {}

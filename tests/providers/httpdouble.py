@@ -198,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.misbehave(fault, request)
 
-    do_POST = do_DELETE = do_GET
+    do_POST = do_DELETE = do_HEAD = do_PUT = do_GET
 
     def misbehave(self, fault: Fault, request: Seen) -> None:
         double, do = self.owner, fault["do"]
@@ -233,6 +233,9 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in reply.headers.items():
             self.send_header(name, value)
         self.end_headers()
+        if self.command == "HEAD":
+            self.wfile.flush()
+            return
         self.wfile.write(payload)
         self.wfile.flush()
         if "content-length" in given:

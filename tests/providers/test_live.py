@@ -42,6 +42,10 @@ SERVICES = (
     Live("pdfmonkey", {"template": os.environ.get("PDFMONKEY_LIVE_TEMPLATE", ""), "variable": "html"}),
     # No mode is free there, not even with a key that begins with rk_test_.
     Live("rasterkit"),
+    # A function that keeps docs/lambda-renderer.md; the key is id:secret, its address LAMBDA_LIVE_URL.
+    Live(
+        "lambda", {name: os.environ.get(f"LAMBDA_LIVE_{name.upper()}", "") for name in ("function", "region", "bucket")}
+    ),
 )
 
 
