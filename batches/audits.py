@@ -80,6 +80,7 @@ ACTIONS: Mapping[str, str] = {
     "revoke_api_token": "Ended an API token:",
     "close_alert": "Closed",
     "repair_store": "Repaired the",
+    "rotate_field_keys": "Encrypted under a new key:",
     "register_webhook": "Registered a webhook:",
     "rotate_webhook": "Changed the secret of a webhook:",
     "delete_webhook": "Deleted a webhook:",
