@@ -20,7 +20,8 @@ ONCE := tests/providers tests/sandbox tests/manifests tests/storage tests/simula
 	tests/test_layering.py tests/test_docs.py tests/test_wording.py tests/test_sentences.py tests/test_filenames.py \
 	tests/test_finishing.py tests/test_zipwriter.py tests/test_handbook.py \
 	tests/web/test_browser.py tests/web/test_overlays.py tests/web/test_every_page.py tests/web/test_tour.py tests/web/test_tour_of_intake.py \
-	tests/web/test_tour_of_home.py tests/web/test_large_archives.py tests/scenarios/test_end_to_end.py tests/scenarios/test_every_provider.py
+	tests/web/test_tour_of_home.py tests/web/test_large_archives.py tests/scenarios/test_end_to_end.py tests/scenarios/test_every_provider.py \
+	tests/scenarios/test_workplace_killed.py
 # So do the stories in virtual time that tell the engine's rules, which no database changes, at many small statements each;
 # those about locks, rows written together, many batches and repair are told on both.
 RULES := tests/test_loadtest.py $(patsubst %,tests/scenarios/test_%.py,account_health account_trouble cases_of_others \

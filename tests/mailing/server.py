@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import socketserver
 import threading
+from collections.abc import Callable
 from email import policy
 from email.message import EmailMessage
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 
 class MailServer(socketserver.ThreadingTCPServer):
     """`mode`: `take` each letter, `refuse` the recipient for good, `later` (not now), `lose` the line after the letter
-    came whole, so that the sender never hears of it."""
+    came whole, so that the sender never hears of it. `came` is called then as well, before the sender is answered."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -21,6 +22,7 @@ class MailServer(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Session)
         self.mode = "take"
         self.received: list[EmailMessage] = []
+        self.came: Callable[[], None] = lambda: None
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     @property
@@ -55,6 +57,7 @@ class _Session(socketserver.StreamRequestHandler):
             lines.append(raw.removeprefix(b".") if raw.startswith(b"..") else raw)
         message: Any = email.message_from_bytes(b"".join(lines), policy=policy.default)
         self.server.received.append(message)
+        self.server.came()
         if self.server.mode == "lose":
             return False
         self._say("250 taken")

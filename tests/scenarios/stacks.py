@@ -43,9 +43,9 @@ def invoices(folder: Path, count: int, *, prefix: str = "INV") -> Path:
     return path
 
 
-def submitted(stack: Stack, manifest: Path) -> str:
+def submitted(stack: Stack, manifest: Path, *arguments: str) -> str:
     """Hand the manifest over; the batch's id."""
-    done = stack.manage("submit", str(manifest), "--json")
+    done = stack.manage("submit", str(manifest), *arguments, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     return str(json.loads(done.stdout)["id"])
 
