@@ -161,10 +161,10 @@ def why_no_mail(user: User) -> str:
     """Why this person gets no mail, for the place where they ask for it; empty where they do."""
     if not is_mail_on():
         how = "README says under Notices how it is set up or tried." if user.is_superuser else "Ask an administrator."
-        return f"E-mail is not set up here (EMAIL_URL), so it is said on the page Notices only. {how}"
+        return f"E-mail is not set up here (EMAIL_URL), so notices stand on their page only. {how}"
     if not user.email:
         how = "Enter one under Users in the admin." if gives_addresses(user) else "Ask an administrator."
-        return f"Your account has no e-mail address, so it is said on the page Notices only. {how}"
+        return f"Your account has no e-mail address, so notices stand on their page only. {how}"
     return ""
 
 

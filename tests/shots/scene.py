@@ -31,6 +31,8 @@ from batches.models import (
     Job,
     JobEvent,
     JobState,
+    Notice,
+    NoticeEvent,
     ProviderAccount,
     PumpSlot,
     SavedView,
@@ -84,6 +86,7 @@ def fill() -> tuple[User, dict[str, str]]:
     for batch in (main, *others):  # each was sent in its turn, and that is what costs are summed by
         Submission.objects.filter(job__lead_batch=batch).update(batch=batch)
     _around(main, account, held, saved)
+    _notices(main, person)
     client = Client()
     client.force_login(person)
     return person, {
@@ -214,6 +217,20 @@ def _around(batch: Batch, account: ProviderAccount, held: ProviderAccount, saved
             outcome=outcome,
             **fields,
         )
+
+
+def _notices(batch: Batch, person: User) -> None:
+    """One of each event, the last two not seen yet."""
+    counts = {"saved": 161, "in_progress": 114, "held": 0, "failed": 23, "cancelled": 2, "total": 300}
+    facts = {
+        "name": batch.name, "file": batch.manifest_name, "started_by": "m.okoye", "counts": counts, "state": "running",
+        "causes": [["Invalid input", 2], ["Rate limited", 2]], "cost": "0.23 USD", "more": 12,
+        "held_words": "paused by itself", "reason": "50 documents failed.",
+    }  # fmt: skip
+    for minutes, event in enumerate(NoticeEvent):
+        at = make.NOW + timedelta(minutes=minutes)
+        seen_at = at if minutes < 2 else None
+        Notice.objects.create(batch=batch, recipient=person, event=event, facts=facts, happened_at=at, seen_at=seen_at)
 
 
 def _exports(batch: Batch) -> str:
