@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db.models import Case, Exists, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import Case, Exists, IntegerField, OuterRef, Q, QuerySet, Subquery, TextField, Value, When
+from django.db.models.functions import Substr
 
 from batches import rights, selectors
 from batches.models import (
@@ -26,6 +27,7 @@ from batches.models import (
     ProviderAccount,
     WebhookEvent,
 )
+from batches.models.fields import HEAD_LENGTH, stored_at
 from batches.selectors import Person
 
 #: Counted no further; a page says "or more".
@@ -56,6 +58,14 @@ class AccountRow:
         return self.account.health == AccountHealth.HELD
 
 
+@dataclass(frozen=True)
+class SecretFact:
+    """Whether a secret is set, and since when, as far as it says so."""
+
+    is_set: bool
+    since: datetime | None
+
+
 def visible_accounts(person: Person) -> QuerySet[ProviderAccount]:
     """Accounts on which a workspace of the person may start batches, archived ones too; never with their secrets."""
     mine = selectors.visible_workspaces(person)
@@ -74,12 +84,15 @@ def rows(person: Person, *, is_archived: bool, now: datetime) -> list[AccountRow
 
 def row(person: Person, slug: str, *, now: datetime) -> AccountRow | None:
     """The account of that name with its counts and whether each secret is set; None where the person sees none."""
-    flags = {
-        f"has_{name}": Case(When(**{f"{name}__gt": ""}, then=Value(True)), default=Value(False))
-        for name in ACCOUNT_SECRETS
-    }
-    account = _with_counts(visible_accounts(person)).annotate(**flags).filter(slug=slug).first()
+    heads = {f"{name}_head": Substr(name, 1, HEAD_LENGTH, output_field=TextField()) for name in ACCOUNT_SECRETS}
+    account = _with_counts(visible_accounts(person)).annotate(**heads).filter(slug=slug).first()
     return None if account is None else _row(account, now=now)
+
+
+def secrets(account: Any) -> dict[str, SecretFact]:
+    """What may be said of each secret of an account that `row` has read."""
+    heads = {name: getattr(account, f"{name}_head") for name in ACCOUNT_SECRETS}
+    return {name: SecretFact(bool(head), stored_at(head)) for name, head in heads.items()}
 
 
 def _with_counts(accounts: QuerySet[ProviderAccount]) -> QuerySet[ProviderAccount]:

@@ -46,7 +46,11 @@ TOPICS: tuple[Topic, ...] = (
     ),
     Topic("downloads", "Downloads and exports", ("batch_download", "export_list", "export_detail")),
     Topic("notices", "Notices", ("notice_list",)),
-    Topic("accounts", "Provider accounts", ("account_list", "account_detail", "account_limits")),
+    Topic(
+        "accounts",
+        "Provider accounts",
+        ("account_list", "account_detail", "account_limits", "account_new", "account_add", "account_settings"),
+    ),
     Topic("inbox", "The webhook inbox", ("inbox", "inbox_event", "inbox_replay")),
     Topic("vitals", "Health", ("vitals",)),
     Topic("audit", "The audit log", ("audit_list",)),

@@ -12,6 +12,7 @@ from django.views.generic import RedirectView
 from batches.api.batches import api, not_found
 from batches.views import (
     account_changes,
+    account_settings,
     accounts,
     across,
     audit,
@@ -149,9 +150,12 @@ pages: list[URLPattern | URLResolver] = [
     path("notices/seen/", notices.notices_seen, name="notices_seen"),
     path("rights/", rights.rights_list, name="rights_list"),
     path("accounts/", accounts.account_list, name="account_list"),
+    path("new-account/", account_settings.account_new, name="account_new"),
+    path("new-account/<slug:kind>/", account_settings.account_add, name="account_add"),
     path("accounts/<slug:slug>/", accounts.account_detail, name="account_detail"),
     path("accounts/<slug:slug>/live/", accounts.account_live, name="account_live"),
     path("accounts/<slug:slug>/limits/", account_changes.account_limits, name="account_limits"),
+    path("accounts/<slug:slug>/settings/", account_settings.account_settings, name="account_settings"),
     path("accounts/<slug:slug>/test/", account_changes.account_test, name="account_test"),
     path("accounts/<slug:slug>/hold/", account_changes.account_hold, name="account_hold"),
     path("accounts/<slug:slug>/resume/", account_changes.account_resume, name="account_resume"),

@@ -60,7 +60,17 @@ READERS = frozenset(
     }
 )
 READER_MAY = READERS | {"models", "rights", "rownumbers", "storage"}
-FACE_MAY = READERS | {"engine", "forms", "manifests", "models", "rights", "rownumbers", "storage", "templating"}
+FACE_MAY = READERS | {
+    "account_forms",
+    "engine",
+    "forms",
+    "manifests",
+    "models",
+    "rights",
+    "rownumbers",
+    "storage",
+    "templating",
+}
 
 #: What each part of `batches` may import of the others. A part without a row fails the test, and so does a stale row.
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -113,6 +123,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "batchfacts": READER_MAY | {"engine"},
     "batchrows": READER_MAY | {"engine"},
     "forms": READERS | {"models"},
+    "account_forms": READERS | {"engine", "models"},
     "templatetags": READERS | {"models", "navigation", "rownumbers"},
     "views": FACE_MAY,
     "middleware": frozenset(),

@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 
 from batches import figures, selectors, sentences
+from batches.account_forms import Secret, SecretInput
 from batches.admin import account_webhooks
 from batches.admin.kinds import Kept
 from batches.engine import account_changes, account_ties, accounts, deadlines, health, webhook_health
@@ -25,6 +26,7 @@ from batches.views.access import by, record
 RESUME = "batches_provideraccount_resume"
 #: Those that are typed. The webhook secret of before is kept beside the new one by the engine.
 SECRETS = ("api_key", "webhook_secret")
+WIDE = {"class": "vTextField"}
 
 
 def _options_help() -> str:
@@ -37,26 +39,19 @@ def _options_help() -> str:
     return " ".join(["Settings that only one kind of provider has, as a JSON object.", *said])
 
 
-class SecretInput(forms.PasswordInput):
-    """A field that can be filled and never shows what it holds."""
-
-    def __init__(self) -> None:
-        super().__init__(render_value=False, attrs={"autocomplete": "new-password", "class": "vTextField"})
-
-
 class AccountForm(forms.ModelForm):
     """Secrets are fields of the form and not of its model, so that none is read to show the page; those that were typed
     are set with the rest by `engine/account_changes.py`, which keeps the webhook secret of before."""
 
-    api_key = forms.CharField(required=False, widget=SecretInput(), help_text="Leave empty to keep what is set.")
+    api_key = Secret(required=False, widget=SecretInput(WIDE), help_text="Leave empty to keep what is set.")
     is_same_account = forms.BooleanField(
         required=False,
         label="The new key belongs to the same account at the provider",
         help_text="Needed while documents are not finished: with another account's key they could be billed twice.",
     )
-    webhook_secret = forms.CharField(
+    webhook_secret = Secret(
         required=False,
-        widget=SecretInput(),
+        widget=SecretInput(WIDE),
         help_text="Leave empty to keep it. The one of before stays accepted beside a new one.",
     )
 
@@ -90,14 +85,6 @@ class AccountForm(forms.ModelForm):
         model = ProviderAccount
         # What the form shows is what `ProviderAccountAdmin.fieldsets` names, so a new column does not appear by itself.
         exclude = ACCOUNT_SECRETS  # noqa: DJ006 - see above
-
-    def clean(self) -> dict[str, Any]:
-        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        for name in SECRETS:
-            cleaned[name] = (cleaned.get(name) or "").strip()
-            if any(not 33 <= ord(character) <= 126 for character in cleaned[name]):
-                self.add_error(name, "It holds a space, a line break or a character that no header may carry.")
-        return cleaned
 
 
 @admin.register(ProviderAccount)

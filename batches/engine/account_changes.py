@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -42,6 +43,8 @@ LIMITS = (
 PRICES = ("price_per_job", "price_currency", "price_source")
 TERMS = ("processing_region", "source_retention", "output_retention", "processor", "data_notes")
 EDITABLE = (*LIMITS, *PRICES, *TERMS)
+#: What reaches the provider, on a page of its own.
+SETTINGS = ("name", "base_url", "options", "download_hosts", "renders_inside")
 #: Whether an account can be used safely is asked again when one of these changes.
 REACH = frozenset({"kind", "base_url", "options", "download_hosts", "renders_inside", *ACCOUNT_SECRETS})
 #: Columns of bookkeeping that go with a secret and that no entry names.
@@ -58,7 +61,7 @@ class Refused(Exception):
 
 def seen(account: ProviderAccount) -> str:
     """A word for the values that a form showed, so that nobody overwrites what they have not seen."""
-    values = [f"{name}={getattr(account, name)}" for name in EDITABLE]
+    values = [f"{name}={getattr(account, name)}" for name in (*EDITABLE, *SETTINGS)]
     return hashlib.sha256("\n".join(values).encode()).hexdigest()[:16]
 
 
@@ -115,7 +118,7 @@ def add(account: ProviderAccount, *, by: By, reason: str, now: datetime) -> None
 
 def problems_of_new(account: ProviderAccount) -> dict[str, str]:
     """Why `add` would refuse it, by the name of the field."""
-    problems = dict(_money_problems(account))
+    problems = {**dict(_address_problems(account.base_url)), **dict(_money_problems(account))}
     try:
         account.full_clean()
     except ValidationError as error:
@@ -178,6 +181,7 @@ def _problems(
 ) -> dict[str, str]:
     """Of an account on which these columns were set anew."""
     problems = dict(_money_problems(account)) if set(differ).intersection(PRICES) else {}
+    problems |= _address_problems(account.base_url) if "base_url" in differ else {}
     untouched = [field.name for field in account._meta.fields if field.name not in differ]
     try:
         account.clean_fields(exclude=untouched)
@@ -191,6 +195,19 @@ def _problems(
     if not problems and REACH.intersection(differ) and (unsafe := accounts.problems(account)):
         problems[""] = " ".join(unsafe)
     return problems
+
+
+def _address_problems(address: str) -> Iterable[tuple[str, str]]:
+    """Of an address that somebody types. It stands on pages and in the audit log, so it holds no secret."""
+    try:
+        parts = urlsplit(address)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_one = False
+    if not is_one or not (address.isascii() and address.isprintable()) or " " in address:
+        yield "base_url", "This is no address: give one such as https://api.example.com."
+    elif parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        yield "base_url", "Leave out user, password and query: secrets have fields of their own, which are not shown."
 
 
 def _money_problems(account: ProviderAccount) -> Iterable[tuple[str, str]]:

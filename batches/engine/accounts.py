@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from django.conf import settings
 from django.utils.crypto import constant_time_compare, salted_hmac
@@ -14,7 +15,8 @@ from batches.manifests import Limits
 from batches.models import ProviderAccount, UnreadableSecret
 from batches.models.accounts import sound_hosts
 from batches.providers import PROVIDERS, adapter_of, make_provider
-from batches.providers.base import Capabilities, Option, Provider, ProviderConfig
+from batches.providers.base import Capabilities, Provider, ProviderConfig
+from batches.providers.base import Option as Option  # forms are made of them
 from batches.storage import ArtifactStore, open_store
 
 
@@ -80,6 +82,14 @@ def _token(slug: str, secret: str | bytes) -> str:
 def adapters() -> Mapping[str, type[Provider]]:
     """Every kind of account that there can be, with the class that speaks for it."""
     return PROVIDERS
+
+
+def defaults(kind: str) -> dict[str, Any]:
+    """The columns that fit an account of this kind before anybody has said anything. Raises as `adapter_of`."""
+    adapter = adapter_of(kind)
+    most = adapter.capabilities.most_at_once
+    own = {"kind": kind, "name": adapter.label, "base_url": adapter.base_url}
+    return own | ({"max_in_flight": most} if most else {})
 
 
 def problems(account: ProviderAccount) -> list[str]:

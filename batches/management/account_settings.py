@@ -112,15 +112,13 @@ def add(slug: str, kind: str, pairs: Sequence[str], *, base_url: str, workspace:
         raise choosing.refusal(f"No provider is called {kind!r}; there are: {', '.join(sorted(kinds))}.")
     if ProviderAccount.objects.filter(slug=slug).exists():
         raise choosing.refusal(f"There is an account {slug!r} already; change it with --set.")
-    adapter = kinds[kind]
-    options, columns = _apart(pairs, {option.name for option in adapter.options})
+    options, columns = _apart(pairs, {option.name for option in kinds[kind].options})
+    given = columns | ({"base_url": base_url} if base_url else {})
     account = ProviderAccount(
         slug=slug,
-        kind=kind,
-        base_url=base_url or adapter.base_url,
         workspace=choosing.workspace(workspace) if workspace else None,
         options=options,
-        **{"name": adapter.label, "max_in_flight": adapter.capabilities.most_at_once or 20} | columns,
+        **accounts.defaults(kind) | given,
     )
     try:
         account_changes.add(account, by=auditing.by(), reason=reason, now=timezone.now())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -21,6 +23,19 @@ def _fernet(keys: tuple[str, ...]) -> MultiFernet:
 
 #: Before a token in what `dumpdata` writes, so that `loaddata` knows it from a secret that somebody types.
 DUMPED = "fernet:"
+
+
+#: As much of a token as says when it was made: its version and a time, in base64, which no key protects.
+HEAD_LENGTH = 12
+
+
+def stored_at(head: str) -> datetime | None:
+    """When a secret was stored, by the first `HEAD_LENGTH` characters of its token; None where that is no token's."""
+    try:
+        read = base64.urlsafe_b64decode(head[:HEAD_LENGTH])
+        return datetime.fromtimestamp(int.from_bytes(read[1:9]), UTC) if read[0] == 0x80 else None
+    except (ValueError, IndexError, OverflowError, OSError):
+        return None
 
 
 class EncryptedTextField(models.TextField):

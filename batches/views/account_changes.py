@@ -14,8 +14,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
 from batches import rights
+from batches.account_forms import AccountLimitsForm
 from batches.engine import account_changes, account_checks
-from batches.forms import AccountLimitsForm
 from batches.models import ProviderAccount
 from batches.views.access import SignedInRequest, by, typed
 from batches.views.accounts import account_or_404
@@ -25,7 +25,7 @@ SHARED = "Every workspace uses this account, so it takes the permission itself. 
 NOT_YOURS = "Your role in {workspace} may not do that. Ask an administrator of it for the role Manager."
 
 
-def _permitted(request: SignedInRequest, slug: str, right: str) -> ProviderAccount:
+def permitted(request: SignedInRequest, slug: str, right: str) -> ProviderAccount:
     account = account_or_404(request, slug, now=timezone.now()).account
     if not rights.may_with_account(request.user, right, account):
         workspace = account.workspace
@@ -38,7 +38,7 @@ def _permitted(request: SignedInRequest, slug: str, right: str) -> ProviderAccou
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def account_limits(request: SignedInRequest, slug: str) -> HttpResponse:
-    account = _permitted(request, slug, rights.MANAGE_ACCOUNT)
+    account = permitted(request, slug, rights.MANAGE_ACCOUNT)
     known = {name: getattr(account, name) for name in account_changes.EDITABLE}
     form = AccountLimitsForm(request.POST or None, initial=known | {"shown": account_changes.seen(account)})
     if request.method == "POST" and form.is_valid():
@@ -66,7 +66,7 @@ def account_limits(request: SignedInRequest, slug: str) -> HttpResponse:
 @require_POST
 def account_test(request: SignedInRequest, slug: str) -> HttpResponse:
     """One free call; what was asked and what came stands on the page that follows."""
-    account = _permitted(request, slug, rights.MANAGE_ACCOUNT)
+    account = permitted(request, slug, rights.MANAGE_ACCOUNT)
     checked = account_checks.check(account.pk, by=by(request), now=timezone.now())
     (messages.success if checked.is_well else messages.error)(request, checked.words)
     return redirect("batches:account_detail", account.slug)
@@ -75,7 +75,7 @@ def account_test(request: SignedInRequest, slug: str) -> HttpResponse:
 @login_required
 @require_POST
 def account_hold(request: SignedInRequest, slug: str) -> HttpResponse:
-    account = _permitted(request, slug, rights.HOLD_ACCOUNT)
+    account = permitted(request, slug, rights.HOLD_ACCOUNT)
     words = typed(request.POST.get("reason"), 500)
     if not words:
         messages.error(request, "Nothing was changed: say why, for everybody who waits reads it.")
@@ -89,7 +89,7 @@ def account_hold(request: SignedInRequest, slug: str) -> HttpResponse:
 @login_required
 @require_POST
 def account_resume(request: SignedInRequest, slug: str) -> HttpResponse:
-    account = _permitted(request, slug, rights.HOLD_ACCOUNT)
+    account = permitted(request, slug, rights.HOLD_ACCOUNT)
     reason = typed(request.POST.get("reason"), 500)
     is_done = account_changes.resume(account, by=by(request), reason=reason, now=timezone.now())
     messages.info(request, "Resumed: what waited goes on." if is_done else "It was not held.")

@@ -41,6 +41,7 @@ def account_list(request: SignedInRequest) -> HttpResponse:
         "nav": "accounts",
         "rows": [(row, _badge(row)) for row in rows],
         "is_archived": is_archived,
+        "may_add": rights.MANAGE_ACCOUNT in rights.somewhere(request.user),
         "counted_most": account_rows.COUNTED_MOST,
     }
     return render(request, "batches/account_list.html", context)
@@ -93,9 +94,9 @@ def _rest(request: SignedInRequest, row: AccountRow) -> dict[str, Any]:
     documents = capacity.ended(account.pk)
     times, levels = capacity.times(documents), capacity.levels(documents)
     interval_ms = sentences.interval_ms(account)
-    webhooks = webhook_health.of_account(
-        account, has_secret=account.has_webhook_secret or account.has_webhook_secret_previous, last=row.event_at
-    )
+    secrets = account_rows.secrets(account)
+    has_secret = secrets["webhook_secret"].is_set or secrets["webhook_secret_previous"].is_set
+    webhooks = webhook_health.of_account(account, has_secret=has_secret, last=row.event_at)
     batches = account_rows.batches_on(account, request.user)
     held = rights.rights_with_account(request.user, account)
     may = held if account.archived_at is None else frozenset[str]()
@@ -114,9 +115,9 @@ def _rest(request: SignedInRequest, row: AccountRow) -> dict[str, Any]:
         "webhook_words": webhook_health.words(webhooks),
         "is_silent": webhooks.is_silent,
         "secrets": [
-            ("API key", account.has_api_key),
-            ("Webhook secret", account.has_webhook_secret),
-            ("Webhook secret before", account.has_webhook_secret_previous),
+            ("API key", secrets["api_key"]),
+            ("Webhook secret", secrets["webhook_secret"]),
+            ("Webhook secret before", secrets["webhook_secret_previous"]),
         ],
         "data_terms": sentences.data_terms(account),
         "batches": batches[: account_rows.BATCHES_SHOWN],

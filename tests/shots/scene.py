@@ -91,6 +91,7 @@ def fill() -> tuple[User, dict[str, str]]:
     client.force_login(person)
     return person, {
         "states": "states",
+        "gotenberg": "gotenberg",
         "retry": "retry",
         "failed": "failed",
         "csv": "csv",

@@ -173,6 +173,12 @@ TABLE: Mapping[str, Row] = {
     "account_list": Row(reads=SIGNED_IN, is_shared=True),
     "account_detail": Row(reads=MEMBERS, arguments=OF_ACCOUNT),
     "account_live": Row(reads=MEMBERS, arguments=OF_ACCOUNT),
+    # An outsider is an admin elsewhere, and makes one there.
+    "account_new": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
+    "account_add": Row(
+        reads=MANAGERS | {"outsider"}, acts=MANAGERS | {"outsider"}, arguments=("gotenberg",), is_shared=True
+    ),
+    "account_settings": Row(reads=MANAGERS, acts=MANAGERS, arguments=OF_ACCOUNT),
     "account_limits": Row(reads=MANAGERS, acts=MANAGERS, arguments=OF_ACCOUNT),
     "account_test": Row(acts=MANAGERS, arguments=OF_ACCOUNT),
     "account_hold": Row(acts=MANAGERS, arguments=OF_ACCOUNT),
@@ -230,6 +236,7 @@ def things(batch: Batch, operator: Client, artifact_folder: Any, settings: Any) 
         "key": job.submissions.get().idempotency_key,
         "csv": "csv",
         "states": "states",
+        "gotenberg": "gotenberg",
         "export": export,
         "0": "0",
         "1": "1",
