@@ -36,7 +36,18 @@ MISSING = "The stored file is missing from storage."
 
 
 class NothingSaved(Exception):
-    """None of the chosen documents has a stored PDF, so there is no archive to give."""
+    """None of the chosen documents has a stored PDF, so there is no archive to give; `deleted` had one."""
+
+    def __init__(self, deleted: int) -> None:
+        super().__init__()
+        self.deleted = deleted
+
+    def words(self, otherwise: str) -> str:
+        """Why there is nothing, where retention is the reason; else what the caller says."""
+        if not self.deleted:
+            return otherwise
+        were = "PDF of these documents was" if self.deleted == 1 else "PDFs of these documents were"
+        return f"{self.deleted:,} stored {were} deleted by retention, and no other is saved."
 
 
 class ArchiveBroken(Exception):
@@ -112,6 +123,7 @@ class Plan:
     missing: frozenset[int]
     digest: str
     selection: dict[str, Any] = field(default_factory=dict)
+    deleted: int = 0
 
     @property
     def row_count(self) -> int:
@@ -185,10 +197,10 @@ def plan(
             for file, size in zip(found, _sizes(store, [file.key for file in found], pool), strict=True):
                 survey.take(file, is_there=size == file.byte_count)
     if not survey.files:
-        raise NothingSaved
+        raise NothingSaved(survey.deleted)
     parts = _parts(survey.files, span, limits)
     counts, missing, digest = survey.counts, frozenset(survey.missing), survey.digest.hexdigest()
-    return Plan(batch, store, now, with_ids, counts, parts, missing, digest, selection or {})
+    return Plan(batch, store, now, with_ids, counts, parts, missing, digest, selection or {}, survey.deleted)
 
 
 def _sizes(store: ArtifactStore, keys: Sequence[str], pool: ThreadPoolExecutor) -> Iterator[int | None]:
@@ -230,6 +242,7 @@ class _Survey:
         self._names = filenames.Names()
         self.files: list[File] = []
         self.missing: set[int] = set()
+        self.deleted = 0
         self.counts = dict.fromkeys(("total", "saved", "needs_person", "dismissed", "cancelled", "in_progress"), 0)
         self.digest = hashlib.sha256()
 
@@ -244,6 +257,7 @@ class _Survey:
         is_stored = selectors.is_in_store(row.storage_key, row.deleted_at, row.missing_at)
         self.digest.update(f"{row.position} {row.number} {row.sha256 if is_stored else ''} {path}\n".encode())
         if not is_stored:
+            self.deleted += row.deleted_at is not None
             return None
         facts = (row.storage_key, row.sha256, row.byte_count, row.page_count, row.stored_at)
         return File(row.position, row.business_id, path, is_numbered, *facts)
@@ -336,7 +350,8 @@ class _Lists:
         found = results.rows_with_originals(plan.batch, with_ids=plan.with_ids, span=part.span, named=named)
         for row, original in found:
             self.row_count += 1
-            is_missing = row["row"] in plan.missing
+            # One that retention deleted since the look at the store is not missing: its line says so by itself.
+            is_missing = row["row"] in plan.missing and "file_deleted" not in (row["flags"] or "")
             if is_missing:
                 _take_back(row, MISSING, flag="file_missing")
             elif row["output_sha256"] != packed.get(row["row"]):
@@ -393,6 +408,7 @@ class _Lists:
             "contents_sha256": plan.digest,
             "documents": len(part.files),
             "counts": plan.counts,
+            "deleted_by_retention": plan.deleted,
             "files": files,
         }
         if len(plan.parts) > 1:

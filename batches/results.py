@@ -254,6 +254,8 @@ def _row(
 
 def _reason(item: Any) -> str | None:
     """Our words, with the provider's code where they do not hold it."""
+    if item.deleted_at is not None and not item.failure_words:
+        return f"The stored file was deleted by retention on {item.deleted_at:%Y-%m-%d}."
     words: str = item.failure_words
     if item.failure_code and item.failure_code not in words:
         words = f"{words} ({item.failure_code})".strip()

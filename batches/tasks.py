@@ -31,6 +31,10 @@ def check_store() -> None:
     pumping.check_store()
 
 
+def retain() -> None:
+    pumping.retain()
+
+
 def carry_out() -> None:
     pumping.carry_out(stopping=cluster.draining, life=lives.current())
 

@@ -50,7 +50,7 @@ def _completed(row: ManifestRow, version: DocumentVersion, store: ArtifactStore 
         digest = fingerprint(row.kind, row.text(), options)
         return replace(row, options=options, input_sha256=digest)
     kind, digest = cast(SourceKind, version.kind), version.input_sha256
-    if options != version.options:
+    if options != version.options and version.input_deleted_at is None:
         digest = fingerprint_of_digest(kind, _text_sha256(version, store), options)
     return replace(row, kind=kind, options=options, text_bytes=version.input_bytes, input_sha256=digest)
 
@@ -63,11 +63,12 @@ def _text_sha256(version: DocumentVersion, store: ArtifactStore | None) -> str:
 
 
 def kept_document(batch: Batch, row: ManifestRow, store: ArtifactStore | None) -> tuple[str, str] | None:
-    """Kind and text of the document that a row leaves as it was; None where the batch has no such row."""
+    """Kind and text of the document that a row leaves as it was; None where the batch has no such row, or its input
+    was deleted."""
     item = (
         BatchItem.objects.filter(batch=batch, document__business_id=row.business_id).select_related("version").first()
     )
-    if item is None:
+    if item is None or item.version.input_deleted_at is not None:
         return None
     return item.version.kind, b"".join(_parts(item.version, store)).decode()
 

@@ -58,7 +58,9 @@ def unfit(item_ids: Sequence[int], order: Order, store: ArtifactStore | None) ->
     if account is None or not account.renders_inside:
         return {}
     items = BatchItem.objects.filter(pk__in=[pk for pk in item_ids if pk not in order.inputs])
-    rows = items.filter(version__job__account__renders_inside=False).select_related("version", "document")
+    rows = items.filter(version__job__account__renders_inside=False, version__input_deleted_at=None).select_related(
+        "version", "document"
+    )
     found: dict[int, str] = {}
     for item in rows.iterator(chunk_size=50):
         if item.version.input_key and item.pk in order.planned:

@@ -52,12 +52,15 @@ def documents(
                 "state",
                 "account_slug",
                 "file_deleted_at",
+                "input_deleted_at",
             )
         )
-        for business_id, number, input_sha256, ever_sent, current, is_final, state, slug, deleted_at in rows:
+        for business_id, number, sha256, ever_sent, current, is_final, state, slug, deleted_at, input_gone_at in rows:
+            is_unsendable = input_gone_at is not None and state == JobState.CANCELLED
             version = ExistingVersion(
                 number=number,
-                input_sha256=input_sha256,
+                # Whose input is gone cannot be sent again: the same content makes a new version.
+                input_sha256="" if is_unsendable else sha256,
                 state=state,
                 ever_sent=ever_sent,
                 file_deleted=deleted_at is not None,

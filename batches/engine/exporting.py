@@ -101,14 +101,14 @@ def work_on(export_id: int, clock: Clock, *, owner: str, store: ArtifactStore, s
         return not stopping()
     except _TooLong:
         exports.fail(export, TOO_LONG)
-    except archives.NothingSaved:
-        exports.fail(export, NOTHING)
+    except archives.NothingSaved as nothing:
+        exports.fail(export, nothing.words(NOTHING))
     except archives.ArchiveChanged:
         exports.put_off(export, CHANGED, now=clock.now())
     except archives.ArchiveBroken as broken:
         exports.fail(export, f"{broken} Once the stored file is repaired, order it again.")
-    except merging.NothingMerged as nothing:
-        exports.fail(export, str(nothing))
+    except merging.NothingMerged as empty:
+        exports.fail(export, str(empty))
     except ChildFailed as failed:
         exports.fail(export, f"The merged file could not be written: that {failed}.")
     except ObjectMissing as missing:

@@ -21,7 +21,17 @@ from batches import queue
 from batches.conf import ENGINE
 from batches.engine import audit, keys, leases
 from batches.engine.audit import By
-from batches.models import EXPORTS_AT_WORK, Artifact, Batch, BatchItem, Export, ExportKind, ExportPart, ExportState
+from batches.models import (
+    EXPORTS_AT_WORK,
+    KINDS_WITH_CONTENT,
+    Artifact,
+    Batch,
+    BatchItem,
+    Export,
+    ExportKind,
+    ExportPart,
+    ExportState,
+)
 from batches.storage import ArtifactStore, StoreDenied, StoreError, export_key
 
 log = logging.getLogger(__name__)
@@ -42,6 +52,7 @@ COMPARED_AT_ONCE = 10_000
 #: no more than `COMPARED_AT_ONCE` keys behind the newest one that an export was compared with.
 VISIBLE_AFTER = timedelta(minutes=10)
 WAITED = f"It waited {ENGINE.export_wait_hours:.0f} hours for the store. Order it again once the store answers."
+HELD_WHAT_WENT = "It held a PDF that is kept no longer. Order it again: it will say what it lacks."
 #: Behind what stopped it last, where that is known: of a worker that was killed it is not.
 GAVE_UP = f"It was tried {TRIES_MOST} times and then given up. Order it again; if that fails too, report it."
 
@@ -325,6 +336,14 @@ def sweep(store: ArtifactStore, *, now: datetime) -> int:
     old = Export.objects.filter(state=ExportState.READY, expires_at__lte=now)
     expired = old.update(state=ExportState.EXPIRED)
     return expired + mark_outdated(now=now) + _remove_unneeded(store, now=now)
+
+
+def expire_holding(version_ids: Sequence[int], *, now: datetime) -> None:
+    """Offer no more the files that may hold the PDF of one of these versions; the sweep removes them. In the caller's
+    transaction, in which those PDFs are marked as deleted."""
+    naming = BatchItem.objects.filter(version__in=version_ids).order_by().values("batch")
+    ready = Export.objects.filter(state=ExportState.READY, kind__in=KINDS_WITH_CONTENT, batch__in=naming)
+    ready.update(state=ExportState.EXPIRED, expires_at=now, words=HELD_WHAT_WENT)
 
 
 def mark_outdated(*, now: datetime) -> int:

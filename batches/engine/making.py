@@ -123,14 +123,24 @@ def _earlier(wanted: Sequence[Wanted]) -> dict[int, _Earlier]:
         .annotate(may_exist=Exists(may_exist), state=F("job__state"))
         .annotate(deleted_at=F("artifact__local_deleted_at"), missing_at=F("artifact__missing_at"))
         .order_by("number")
-        .values_list("document", "pk", "number", "input_sha256", "state", "may_exist", "deleted_at", "missing_at")
+        .values_list(
+            "document",
+            "pk",
+            "number",
+            "input_sha256",
+            "state",
+            "may_exist",
+            "deleted_at",
+            "missing_at",
+            "input_deleted_at",
+        )
     )
     found: dict[int, _Earlier] = {}
-    for document_id, pk, number, sha256, state, may_be_there, deleted_at, missing_at in rows:
+    for document_id, pk, number, sha256, state, may_be_there, deleted_at, missing_at, input_deleted_at in rows:
         each = asked[document_id]
         if sha256 != each.sha256 or pk == each.version.pk:
             continue
-        is_unsent = state == JobState.CANCELLED and not may_be_there
+        is_unsent = state == JobState.CANCELLED and not may_be_there and input_deleted_at is None
         is_there = state in _ATTACHABLE and deleted_at is None and missing_at is None
         if is_unsent or is_there:
             found[document_id] = _Earlier(pk, number, is_revived=is_unsent)

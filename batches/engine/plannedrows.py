@@ -155,7 +155,9 @@ def _revive(
     """Versions that were cancelled before they were ever sent are sent now, at this batch's account."""
     version_ids = [versions[documents[planned.row.business_id], planned.version_number] for planned in planned_rows]
     may_exist = Submission.objects.filter(job=OuterRef("pk")).exclude(existing.REFUSED_FOR_GOOD)
-    cancelled = Job.objects.filter(~Exists(may_exist), version_id__in=version_ids, state=JobState.CANCELLED)
+    cancelled = Job.objects.filter(
+        ~Exists(may_exist), version_id__in=version_ids, version__input_deleted_at=None, state=JobState.CANCELLED
+    )
     moves = [reviving.back(job, batch, reason="revived_by_upload", now=now) for job in cancelled]
     transitions.move_many(moves, now=now)
 

@@ -15,6 +15,7 @@ from batches.conf import ENGINE
 from batches.engine.claims import Claim, OpenSubmission
 from batches.models import AccountHealth, DocumentVersion, JobState, Submission
 from batches.providers.base import DocumentSource, PreparedRequest, Provider
+from batches.providers.errors import InvalidInput
 from batches.storage import ArtifactStore, request_key
 
 
@@ -92,8 +93,9 @@ def prepare(claim: Claim, given: Input, provider: Provider, store: ArtifactStore
     """
     if given.inline is not None:
         text = given.inline
+    elif given.key is None:  # retention leaves what is under way alone; a late answer may have brought this one back
+        raise InvalidInput("Its input was deleted here, so it cannot be sent; upload it again.")
     else:
-        assert given.key is not None, "the database holds exactly one of the two"
         with store.open(given.key) as stream:
             text = stream.read()
     source = DocumentSource(kind=given.kind, text=text.decode(), filename=given.filename, options=given.options)

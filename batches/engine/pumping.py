@@ -21,6 +21,7 @@ from batches.engine import (
     exporting,
     exports,
     mishaps,
+    retaining,
     slots,
     storecheck,
     storeorphans,
@@ -137,6 +138,15 @@ def check_store() -> None:
         report = check(store, clock, owner=owner)
         if not report.is_busy:
             log.info("%s: %s", check.__name__, report)
+
+
+def retain() -> None:
+    """One slice of the walk over what is kept no longer; most calls find that no round is due."""
+    clock = SystemClock()
+    clock.calibrate()
+    report = retaining.sweep(open_store(settings.STORAGE_URL), clock, owner=_owner())
+    if report.deleted:
+        log.info("retention: %d deletions are settled", report.deleted)
 
 
 def carry_out(*, stopping: Callable[[], bool], life: str = "") -> None:

@@ -134,7 +134,7 @@ def _alike(rows: Sequence[ManifestRow], items: Mapping[str, BatchItem]) -> dict[
     """Numbers of versions that failed, by document and input: where several have one input, the newest one decides."""
     documents = [item.document_id for item in items.values()]
     versions = DocumentVersion.objects.filter(
-        document__in=documents, input_sha256__in={row.input_sha256 for row in rows}
+        document__in=documents, input_sha256__in={row.input_sha256 for row in rows}, input_deleted_at=None
     )
     newest = {
         (document_id, sha256): (number, state)
@@ -163,7 +163,10 @@ def _judged(
         return Replacement.LEFT_ALONE, "A newer version of its document exists; this row is left as it is.", ""
     if not completing.names_a_document(row, item, mapped):
         return Replacement.REFUSED, "It names no document.", ""
-    if row.input_sha256 == item.version.input_sha256 or completing.is_as_listed(row, item, mapped):
+    if standing.input_gone and row.keeps_input:
+        return Replacement.REFUSED, standing.input_gone, ""
+    is_same = row.input_sha256 == item.version.input_sha256 and not standing.input_gone
+    if is_same or completing.is_as_listed(row, item, mapped):
         return Replacement.UNCHANGED, "Its content and options are what failed before; nothing is sent.", ""
     if failed is not None:
         words = f"Its content and options are those of version {failed}, which failed too; nothing is sent."

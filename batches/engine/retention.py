@@ -16,7 +16,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Exists, F, Max, OuterRef, Q, QuerySet
 
-from batches.engine import bulk
+from batches.engine import bulk, exports
 from batches.engine.contention import again_after_deadlock
 from batches.engine.retention_rules import Kept, Part, Policy, kept_because
 from batches.models import (
@@ -34,7 +34,6 @@ from batches.models import (
     DeletionWhere,
     DocumentVersion,
     Export,
-    ExportState,
     ItemResult,
     Job,
     JobState,
@@ -53,7 +52,6 @@ WHAT: Mapping[Part, DeletionWhat] = {
     Part.EVIDENCE: DeletionWhat.EVIDENCE,
 }
 BATCH_KEPT = "the input of one of its documents is kept"
-EXPORT_WORDS = "It held a PDF that is kept no longer. Order it again: it will say what it lacks."
 BATCH_WRITTEN = "its rows are still being written"
 
 
@@ -352,7 +350,7 @@ def _request(part: Part, ids: Sequence[int], asking: Asking) -> list[int]:
         DocumentVersion.objects.filter(pk__in=chosen).update(input_deleted_at=asking.now)
     if part is Part.OUTPUTS:
         Artifact.objects.filter(version__in=chosen).update(local_deleted_at=asking.now)
-        _expire_exports(chosen, now=asking.now)
+        exports.expire_holding(chosen, now=asking.now)
     return [row.pk for row in Deletion.objects.bulk_create(rows)]
 
 
@@ -374,13 +372,6 @@ def _request_bodies(version_ids: Sequence[int], asking: Asking) -> list[Deletion
         asking.row(workspace_id, Part.INPUTS, DeletionWhat.REQUEST, submission_id=pk, sha256=sha256)
         for pk, workspace_id, sha256 in found
     ]
-
-
-def _expire_exports(version_ids: Sequence[int], *, now: datetime) -> None:
-    """Files that may hold one of these PDFs are offered no more; the sweep of exports removes them."""
-    naming = BatchItem.objects.filter(version__in=version_ids).order_by().values("batch")
-    ready = Export.objects.filter(state=ExportState.READY, kind__in=KINDS_WITH_CONTENT, batch__in=naming)
-    ready.update(state=ExportState.EXPIRED, expires_at=now, words=EXPORT_WORDS)
 
 
 @again_after_deadlock

@@ -98,7 +98,7 @@ def of_document(document: Document) -> News | None:
     """What the published version would make of a document that another one made; None where there is nothing to tell.
     An archived template tells nothing."""
     version = document.current_version
-    if version is None or version.template_version_id is None:
+    if version is None or version.template_version_id is None or version.input_deleted_at is not None:
         return None
     made = TemplateVersion.objects.select_related("template__published").defer("source")
     made_with = made.get(pk=version.template_version_id)
@@ -113,8 +113,10 @@ def of_document(document: Document) -> News | None:
 
 
 def made_by(version: TemplateVersion) -> QuerySet[Document]:
-    """Documents whose current version came of the template of this version."""
-    return Document.objects.filter(current_version__template_version__template=version.template_id)
+    """Documents whose current version came of the template of this version, and still has the data of it."""
+    return Document.objects.filter(
+        current_version__template_version__template=version.template_id, current_version__input_deleted_at=None
+    )
 
 
 @again_after_deadlock

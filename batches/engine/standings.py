@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
 from django.db.models import Exists, F, OuterRef, QuerySet, Subquery
 
+from batches.engine.retention_rules import input_gone
 from batches.engine.verbs import Price, Standing
 from batches.models import (
     MAYBE_THERE,
     NOTHING_THERE,
     PROVEN_UNBILLED,
     BatchItem,
+    Deletion,
+    DeletionWhat,
+    DeletionWhere,
     JobState,
     Submission,
     SubmissionOutcome,
@@ -41,6 +49,10 @@ def of_items(items: QuerySet[BatchItem]) -> dict[int, Standing]:
         is_running=Exists(running),
         current_version=F("document__current_version"),
     )
+    found = list(_read(rows))
+    gone = inputs_gone(
+        {row["version"]: row["version__input_deleted_at"] for row in found if row["version__input_deleted_at"]}
+    )
     return {
         row["pk"]: Standing(
             state=JobState(row["version__job__state"]),
@@ -60,26 +72,42 @@ def of_items(items: QuerySet[BatchItem]) -> dict[int, Standing]:
             repeat_price=repeat_price(row["version__job__account__kind"]),
             kind=row["version__kind"],
             account=row["version__job__account__slug"],
+            input_gone=gone.get(row["version"], ""),
         )
-        for row in rows.values(
-            "pk",
-            "version",
-            "version__number",
-            "version__kind",
-            "version__job__account__kind",
-            "version__job__account__slug",
-            "version__job__state",
-            "version__job__failure_class",
-            "version__job__failure_code",
-            "cancelled_at",
-            "batch__cancelled_at",
-            "dismissed_at",
-            "current_version",
-            "document__is_final",
-            "has_id",
-            "is_in_doubt",
-            "may_bill",
-            "resend_until",
-            "is_running",
-        )
+        for row in found
     }
+
+
+def _read(rows: QuerySet[Any]) -> Iterable[dict[str, Any]]:
+    return rows.values(
+        "pk",
+        "version",
+        "version__number",
+        "version__kind",
+        "version__job__account__kind",
+        "version__job__account__slug",
+        "version__job__state",
+        "version__job__failure_class",
+        "version__job__failure_code",
+        "cancelled_at",
+        "batch__cancelled_at",
+        "dismissed_at",
+        "current_version",
+        "document__is_final",
+        "has_id",
+        "is_in_doubt",
+        "may_bill",
+        "resend_until",
+        "is_running",
+        "version__input_deleted_at",
+    )
+
+
+def inputs_gone(deleted: Mapping[int, datetime]) -> dict[int, str]:
+    """What is said of these versions' inputs, by their keys, from when each was deleted; asks for nothing where none
+    was."""
+    if not deleted:
+        return {}
+    rows = Deletion.objects.filter(version__in=deleted, what=DeletionWhat.INPUT, where=DeletionWhere.HERE)
+    rules = dict(rows.values_list("version", "rule"))
+    return {pk: input_gone(at, rules.get(pk, "")) for pk, at in deleted.items()}

@@ -47,7 +47,7 @@ class Standing:
     no job was named. `is_running`: a batch that is neither paused nor cancelled needs it. `may_bill`: some submission
     may exist at the provider, and is not proven to have ended unbilled. `repeat_price`: what sending it again costs
     where nothing is billed twice; None where it could be. `kind` is that of its content (`models.SourceKind`),
-    `account` the slug of its job's.
+    `account` the slug of its job's. `input_gone`: what is said of its input where retention deleted it.
     """
 
     state: JobState
@@ -67,6 +67,7 @@ class Standing:
     repeat_price: Price | None = None
     kind: str = ""
     account: str = ""
+    input_gone: str = ""
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,21 @@ def not_taken(account: str, kind: str) -> str:
 
 def answer(verb: Verb, standing: Standing, *, now: datetime, asked: Asked | None = None) -> Answer:
     """Whether the verb may be applied to what stands so, for which price; else why not and what to do instead."""
-    return _RULES[verb](standing, now, asked or Asked())
+    asked = asked or Asked()
+    found = _RULES[verb](standing, now, asked)
+    if found.allowed and standing.input_gone and _sends_input(verb, standing, asked):
+        return _refused(standing.input_gone)
+    return found
+
+
+def _sends_input(verb: Verb, standing: Standing, asked: Asked) -> bool:
+    """Whether the verb, where it is allowed, has the version's own input sent."""
+    match verb:
+        case Verb.REGENERATE:
+            return not asked.has_new_input
+        case Verb.REOPEN:
+            return standing.state in (JobState.CANCELLED, JobState.PENDING)
+    return verb is Verb.RETRY
 
 
 def moved_on(verb: Verb, planned: Planned, standing: Standing, found: Answer) -> str:

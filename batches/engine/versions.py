@@ -89,9 +89,11 @@ def _regenerate(
             results[pk] = _skipped(_NO_SUCH)
             continue
         content = contents.get(pk)
-        if content is not None and content.sha256 == item.version.input_sha256:
-            content = None if content.filename == item.version.filename else content
-        is_new = content is not None and content.sha256 != item.version.input_sha256
+        is_new = content is not None and (
+            content.sha256 != item.version.input_sha256 or item.version.input_deleted_at is not None
+        )
+        if content is not None and not is_new and content.filename == item.version.filename:
+            content = None
         asked = Asked(has_new_input=is_new, may_regenerate_final=order.may_regenerate_final, elsewhere=there)
         words = _why_not(item, standing[pk], asked, looked_at.get(pk), order=order, now=now)
         if not words:

@@ -29,7 +29,7 @@ from batches.models import (
 )
 from batches.views import foreign, ranges, templates, verbs
 from batches.views.access import SignedInRequest, by, document_or_404, record, refuse_without, typed
-from batches.views.stored import store_away
+from batches.views.stored import deleted, store_away
 
 NOTHING_NEW = 204
 
@@ -189,7 +189,8 @@ def document_pdf(request: SignedInRequest, public_id: str, number: int) -> HttpR
         Artifact.objects.select_related("version"), version__document=document, version__number=number
     )
     if artifact.local_deleted_at is not None:
-        raise Http404("The stored file was deleted by retention.")
+        at = f"{artifact.local_deleted_at:%Y-%m-%d}"
+        return deleted(request, f"The stored PDF was deleted on {at}, as the workspace keeps PDFs no longer.")
     if artifact.missing_at is not None:
         raise Http404("The stored file is missing or damaged, and not stored again yet.")
     is_download = "download" in request.GET

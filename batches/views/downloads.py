@@ -25,7 +25,7 @@ from batches.exports import Selection
 from batches.models import Batch
 from batches.results import Span
 from batches.views.access import SignedInRequest, batch_or_404, misread, record, refuse_without
-from batches.views.stored import chunks, opened, store_away
+from batches.views.stored import chunks, deleted, opened, store_away
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ def batch_archive(request: SignedInRequest, public_id: str) -> HttpResponseBase:
         if not 1 <= (number or 1) <= len(plan.parts):
             raise Http404("There is no such part.")
         archive = plan.archive(number or 1)
-    except archives.NothingSaved:
-        messages.info(request, "Nothing of this batch is saved yet, so there is nothing to download.")
+    except archives.NothingSaved as nothing:
+        messages.info(request, nothing.words("Nothing of this batch is saved yet, so there is nothing to download."))
         return redirect("batches:batch_detail", batch.public_id)
     except archives.ArchiveChanged as changed:
         messages.info(request, str(changed))
@@ -124,6 +124,8 @@ def _workbook(rows: Iterator[dict[str, Any]], batch: Batch) -> Iterator[bytes]:
 def batch_failed(request: SignedInRequest, public_id: str) -> HttpResponseBase:
     """The failed rows as they were given, with the reason of each: to be corrected and handed over again."""
     batch = _batch_with_content(request, public_id)
+    if words := _rows_gone(batch):
+        return deleted(request, words)
     record(request, "download_failed_list", f"batch {batch.public_id}", batch.workspace)
     name = f"{filenames.safe_stem(batch.name, limit=80)}-failed.csv"
     written = results.Written.as_given(batch)
@@ -135,6 +137,8 @@ def batch_failed(request: SignedInRequest, public_id: str) -> HttpResponseBase:
 def batch_left_out(request: SignedInRequest, public_id: str) -> HttpResponseBase:
     """The rows that were left out when the good ones were taken, as they were given, each with what was wrong."""
     batch = _batch_with_content(request, public_id)
+    if words := _rows_gone(batch):
+        return deleted(request, words)
     try:
         store = storage.open_store(settings.STORAGE_URL)
         lines = results.left_out_lines(batch, lambda: leftout.rows(batch, store))
@@ -152,6 +156,8 @@ def batch_left_out(request: SignedInRequest, public_id: str) -> HttpResponseBase
 def batch_manifest(request: SignedInRequest, public_id: str) -> HttpResponseBase:
     """The file as it was handed over, byte for byte."""
     batch = _batch_with_content(request, public_id)
+    if words := _rows_gone(batch):
+        return deleted(request, words)
     try:
         file = opened(batch.manifest_key, byte_count=batch.manifest_bytes)
     except storage.StoreError:
@@ -168,6 +174,14 @@ def _batch_with_content(request: SignedInRequest, public_id: str) -> Batch:
     refuse_without(request, rights.EXPORT, batch.workspace)
     refuse_without(request, rights.VIEW_CONTENT, batch.workspace)
     return batch
+
+
+def _rows_gone(batch: Batch) -> str:
+    """What is said where its file and its rows are kept no longer; empty where they are there."""
+    if batch.rows_deleted_at is None:
+        return ""
+    at = f"{batch.rows_deleted_at:%Y-%m-%d}"
+    return f"Its file and its rows were deleted on {at}, as the workspace keeps them no longer. Its results stay."
 
 
 def _attachment(chunks: Iterator[bytes], name: str, content_type: str) -> StreamingHttpResponse:

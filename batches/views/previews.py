@@ -126,5 +126,5 @@ def _document(draft: Draft, row: ManifestRow) -> tuple[str, str]:
         return row.kind, row.text()
     kept = completing.kept_document(draft.target, row, storage.open_store(settings.STORAGE_URL))
     if kept is None:
-        raise Http404("The batch has no row with this id.")
+        raise Http404("The batch has no row with this id, or its input was deleted.")
     return kept

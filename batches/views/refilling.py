@@ -32,8 +32,8 @@ class Source:
 
 
 def source_of(version: DocumentVersion) -> Source | None:
-    """None for a version that no template of ours made, or whose data is too large to be edited."""
-    if version.template_version_id is None:
+    """None for a version that no template of ours made, or whose data is too large to be edited or was deleted."""
+    if version.template_version_id is None or version.input_deleted_at is not None:
         return None
     found = TemplateVersion.objects.select_related("template__published").get(pk=version.template_version_id)
     data = json.dumps(version.template_data, ensure_ascii=False, indent=2)

@@ -45,3 +45,8 @@ def store_away(request: HttpRequest) -> HttpResponse:
     """The page for a store that does not answer; called while its error is being handled."""
     log.warning("the store does not answer", exc_info=True)
     return render(request, "503.html", status=503)
+
+
+def deleted(request: HttpRequest, words: str) -> HttpResponse:
+    """The page for content that retention deleted: it was here, and comes back by no repeat."""
+    return render(request, "410.html", {"words": words}, status=410)

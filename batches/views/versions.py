@@ -23,7 +23,7 @@ from batches.manifests.single import read_single
 from batches.models import BatchItem, Document, DocumentVersion, ItemResult, SourceKind, Verb
 from batches.views import bodies, refilling
 from batches.views.access import SignedInRequest, by, document_or_404, record, refuse_without, typed
-from batches.views.stored import opened, store_away
+from batches.views.stored import deleted, opened, store_away
 
 #: Texts up to this length are offered for editing on the page; larger ones are uploaded as a file.
 EDITABLE_BYTES = 500_000
@@ -66,12 +66,12 @@ def _regenerate(request: SignedInRequest, public_id: str) -> HttpResponse:
     version = document.current_version
     assert version is not None, "intake makes a document with its first version"
     try:
-        text = _text(version)
+        text = "" if version.input_deleted_at else _text(version)
     except storage.StoreError:
         return store_away(request)
     items = _movable(document, version)
     if request.method != "POST":
-        if version.input_bytes <= EDITABLE_BYTES:  # the page shows it
+        if _is_editable(version):  # the page shows it
             record(request, "view_input", f"document {document.public_id} v{version.number}", document.workspace)
         return _page(request, document, version, items, _fresh(version, items, text))
     form = _given(request)
@@ -130,7 +130,8 @@ def _movable(document: Document, version: DocumentVersion) -> list[BatchItem]:
 def _fresh(version: DocumentVersion, items: list[BatchItem], text: str) -> Form:
     source = refilling.source_of(version)
     return Form(
-        text=_readable(version, text) if version.input_bytes <= EDITABLE_BYTES else "",
+        source=UPLOAD if version.input_deleted_at else SAME,
+        text=_readable(version, text) if _is_editable(version) else "",
         options=_options_shown(version),
         filename=version.filename,
         items=frozenset(item.pk for item in items[:1]),
@@ -165,6 +166,9 @@ def _new_input(
     request: SignedInRequest, document: Document, version: DocumentVersion, text: str, form: Form
 ) -> NewInput | None:
     """The content that was asked for, checked as a manifest's row is; None for the same again, or with errors."""
+    if form.source != UPLOAD and (words := _input_gone(version)):
+        form.errors.append(words)
+        return None
     if form.source == SAME:
         if _is_changed(request, version, text, form):
             form.errors.append(
@@ -197,7 +201,7 @@ def _new_input(
             form.errors.append("Choose a file, or render the same content again.")
             return None
         raw = file.read(limits.max_document_bytes + 1)
-    elif version.input_bytes <= EDITABLE_BYTES:
+    elif _is_editable(version):
         new_text = _as_typed(form.text, text)
     found = read_single(
         business_id=document.business_id,
@@ -217,7 +221,7 @@ def _is_changed(request: SignedInRequest, version: DocumentVersion, text: str, f
     """Whether the form holds something that rendering the same again would drop without a word."""
     if request.FILES.get("file"):
         return True
-    if "text" in request.POST and version.input_bytes <= EDITABLE_BYTES and _is_retyped(version, text, form):
+    if "text" in request.POST and _is_editable(version) and _is_retyped(version, text, form):
         return True
     source = refilling.source_of(version) if "data" in request.POST else None
     if source is not None and (_as_typed(form.data, source.data), form.template) != _filled_with(source):
@@ -276,7 +280,8 @@ def _page(
         "to_confirm": next((answer.to_confirm for answer in answers.values() if answer.to_confirm), ""),
         "refused": refused[0] if refused else "",
         "price": verbs.PRICES[Verb.REGENERATE].value,
-        "is_editable": version.input_bytes <= EDITABLE_BYTES,
+        "is_editable": _is_editable(version),
+        "input_gone": _input_gone(version),
         "editable_bytes": EDITABLE_BYTES,
         "most_bytes": Limits().max_document_bytes,
         "is_url": version.kind == SourceKind.URL,
@@ -305,6 +310,8 @@ def document_diff(request: SignedInRequest, public_id: str, old: int, new: int) 
     document = document_or_404(request.user, public_id)
     refuse_without(request, rights.VIEW_CONTENT, document.workspace)
     first, second = (get_object_or_404(document.versions.all(), number=number) for number in (old, new))
+    if words := _input_gone(first) or _input_gone(second):
+        return deleted(request, words)
     try:
         texts = _text(first), _text(second)
     except storage.StoreError:
@@ -339,6 +346,16 @@ def _readable(version: DocumentVersion, text: str) -> str:
     if version.kind != SourceKind.TEMPLATE:
         return text
     return json.dumps(json.loads(text), indent=2, sort_keys=True, ensure_ascii=False)
+
+
+def _is_editable(version: DocumentVersion) -> bool:
+    return version.input_bytes <= EDITABLE_BYTES and version.input_deleted_at is None
+
+
+def _input_gone(version: DocumentVersion) -> str:
+    """What is said of an input that retention deleted; empty where it is there."""
+    at = version.input_deleted_at
+    return standings.inputs_gone({version.pk: at})[version.pk] if at else ""
 
 
 def _text(version: DocumentVersion) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.utils import timezone
 
-from batches import storage
+from batches import storage, tasks
 from batches.engine import deleting, retaining, retention, retention_rules
 from batches.engine.retention_rules import Part, Policy
 from batches.models import (
@@ -274,6 +275,13 @@ def test_one_worker_at_a_time_and_a_round_an_hour(batch: Batch, store: ArtifactS
     assert (first.is_round_over, Deletion.objects.filter(what="manifest").exists()) == (False, False)
     assert sweep(store, clock.now()).is_round_over
     assert Deletion.objects.filter(what="manifest").exists()
+
+
+def test_the_task_does_it_by_the_clock(batch: Batch, store: ArtifactStore) -> None:
+    saved(batch=batch)  # NOW is long ago, or far ahead, of the real clock: what counts is the day that it ended
+    Job.objects.update(state_changed_at=timezone.now() - timedelta(days=31))
+    tasks.retain()
+    assert Deletion.objects.filter(what="input", state="confirmed").count() == 1
 
 
 def test_a_policy_counts_from_the_day_that_the_job_ended(batch: Batch) -> None:

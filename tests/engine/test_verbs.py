@@ -195,3 +195,32 @@ def test_who_may_which_verb(role: Role) -> None:
 )
 def test_a_price_over_many_is_told_in_the_words_of_one(verb: Verb, renders_most: int, words: str) -> None:
     assert verbs.price_of_many(verb, renders_most) == words
+
+
+GONE = "Its input was deleted on 2026-03-02 by the rule “inputs are kept for 30 days”; upload it again."
+
+
+@pytest.mark.parametrize(
+    ("verb", "facts"),
+    [
+        (Verb.RETRY, {"state": FAILED, "failure_class": FailureClass.TRANSIENT}),
+        (Verb.REGENERATE, {"state": SAVED}),
+        (Verb.REGENERATE, {"state": FAILED, "failure_class": FailureClass.INVALID_INPUT}),
+        (Verb.REOPEN, {"state": CANCELLED}),
+    ],
+)
+def test_what_needs_an_input_that_was_deleted_is_refused_in_words(verb: Verb, facts: dict[str, Any]) -> None:
+    standing = Standing(**facts)
+    assert verbs.answer(verb, standing, now=NOW).allowed
+    assert verbs.answer(verb, replace(standing, input_gone=GONE), now=NOW).words == GONE
+
+
+def test_a_document_whose_input_was_deleted_takes_another_and_needs_none_for_the_rest() -> None:
+    gone = Standing(state=FAILED, failure_class=FailureClass.BAD_OUTPUT, has_id=True, input_gone=GONE)
+    asked = Asked(has_new_input=True)
+    assert verbs.answer(Verb.REGENERATE, gone, now=NOW, asked=asked).allowed
+    unsent = replace(gone, failure_class=FailureClass.TRANSIENT)
+    assert verbs.answer(Verb.RETRY, unsent, now=NOW, asked=asked).words == GONE
+    free = (Verb.CHECK_AGAIN, Verb.FETCH_AGAIN, Verb.DISMISS)
+    assert [verbs.answer(verb, gone, now=NOW).allowed for verb in free] == [True, True, True]
+    assert verbs.answer(Verb.REOPEN, replace(gone, is_dismissed=True), now=NOW).allowed

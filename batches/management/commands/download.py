@@ -33,8 +33,9 @@ class Command(DatabaseCommand):
         try:
             archive = archives.build(batch, store=storage.open_store(settings.STORAGE_URL), now=now, with_ids=True)
             _write(archive, out)
-        except archives.NothingSaved:
-            raise CommandError(f"Nothing of {batch.public_id} is saved yet, so there is nothing to download.") from None
+        except archives.NothingSaved as nothing:
+            otherwise = f"Nothing of {batch.public_id} is saved yet, so there is nothing to download."
+            raise CommandError(nothing.words(otherwise)) from None
         except (archives.ArchiveBroken, storage.StoreError) as error:
             raise CommandError(str(error)) from error
         except OSError as error:
