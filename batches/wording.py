@@ -235,9 +235,11 @@ def failure_label(failure_class: str, code: str) -> str:
 
 
 def what_to_do_harmless(price: str) -> str:
-    """What to do about a document that may have been accepted, at an account where nothing is billed twice. `price` is
+    """What to do about a document that may have been accepted, at an account where a repeat does no harm. `price` is
     that of Retry there."""
-    return f"Nothing is billed twice at this account: Retry ({price}) sends it again, once the service is back."
+    return (
+        f"A repeat makes no second document at this account: Retry ({price}) sends it again, once the service is back."
+    )
 
 
 def what_to_do(failure_class: str, code: str, repeat_price: str = "") -> str:

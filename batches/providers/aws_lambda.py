@@ -39,7 +39,7 @@ from batches.providers.base import (
     ResultRef,
 )
 from batches.providers.errors import ContractBroken, InvalidInput, NotFound, TooLarge
-from batches.providers.http import Answer, Call
+from batches.providers.http import Answer, Call, whole_number
 from batches.providers.jsonapi import JsonApi, json_body
 
 CONTRACT = 1
@@ -161,7 +161,7 @@ class AWSLambda(JsonApi):
             raise answer.error(InvalidInput, f"The function refuses the document: {words}", code=code)
         facts = answer.facts(status_word=word, id=redaction.masked(key))
         if phase is JobPhase.SUCCEEDED:
-            return Finished(key, word, ResultRef(key), facts)
+            return Finished(key, word, ResultRef(key, size_bytes=whole_number(told.get("bytes"))), facts)
         return Accepted(key, word, facts)  # a word of a later contract: what is in the bucket tells
 
     def _put_input(self, key: str, body: bytes, now: datetime) -> bytes:

@@ -55,7 +55,8 @@ OPTIONS = (
 
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]")
-_PREFIX = re.compile(r"([A-Za-z0-9!_.*'()\-]+/)*")
+#: No name begins with a dot: "../" would be another place by the time that it is asked for.
+_PREFIX = re.compile(r"([A-Za-z0-9!_*'()\-][A-Za-z0-9!_.*'()\-]*/)*")
 _FUNCTION = re.compile(r"[A-Za-z0-9_.:$\-]{1,170}")
 _QUALIFIER = re.compile(r"[A-Za-z0-9_$\-]{0,128}")
 

@@ -38,7 +38,8 @@ class Capabilities:
     worse reading.
 
     Durations are seconds. `sources` are the kinds of `DocumentSource` that it takes. `resend_is_harmless`: a second
-    render under the same key costs no bill and leaves no second result, so that a lost answer may simply be repeated.
+    render under the same key leaves no second result, and costs no bill or, as for a function of one's own, no more
+    than a run; so a lost answer may simply be repeated.
     `drafts`: a submission makes a draft, which `start` begins. `billed_unit` is what one job costs, in words; not
     `bills`: none costs anything.
     `most_at_once` is the vendor's own limit of jobs in flight. `look_up_after` is how long after a lost answer a

@@ -149,7 +149,9 @@ def test_unknown_opens_an_alert_that_says_what_to_do() -> None:
     assert "outcome" not in change.submission_fields, "it stays open: nothing proves that it ended"
 
 
-@pytest.mark.parametrize(("kind", "price"), [("gotenberg", "free"), ("pdfmonkey", "bills 0 or 1")])
+@pytest.mark.parametrize(
+    ("kind", "price"), [("gotenberg", "free"), ("pdfmonkey", "bills 0 or 1"), ("lambda", "bills 0 or 1")]
+)
 def test_unknown_says_nothing_of_a_bill_where_nothing_is_billed_twice(kind: str, price: str) -> None:
     last, where = sending(doubt_before=True, try_count=ENGINE.submit_tries_most), account(kind=kind)
     claimed = replace(last.prepared.claim, submission=last.submission)
@@ -159,7 +161,8 @@ def test_unknown_says_nothing_of_a_bill_where_nothing_is_billed_twice(kind: str,
     for change in (lost, used, closed):
         words = change.move.fields["failure_words"]
         assert words.endswith(
-            f"Nothing is billed twice at this account: Retry ({price}) sends it again, once the service is back."
+            f"A repeat makes no second document at this account: Retry ({price}) sends it again, once the service is "
+            "back."
         )
         assert "accepted and billed" not in words
         assert change.alert[1] == f"INV-7: {words}"

@@ -180,7 +180,7 @@ class LambdaDouble(Double):
     def invoke(self, request: Seen) -> Reply:
         name = unquote(request.path.removeprefix("/2015-03-31/functions/").partition("/")[0])
         kind = request.headers.get("X-Amz-Invocation-Type")
-        if name != FUNCTION:
+        if name.rpartition(":")[2] != FUNCTION:
             return refused(404, "ResourceNotFoundException", f"Function not found: {name}")
         if kind == "DryRun":
             return Reply(204, b"")

@@ -255,7 +255,7 @@ def test_where_nothing_is_billed_twice_a_person_may_have_it_sent_again_at_any_ti
     world.hand_over("INV-1")
     ProviderAccount.objects.update(kind="gotenberg")
     world.run_until(lambda: world.states() == {"INV-1": "unknown"}, within=7200)
-    assert "Nothing is billed twice" in Job.objects.get().failure_words
+    assert "A repeat makes no second document" in Job.objects.get().failure_words
     world.clock.advance(3 * ENGINE.harmless_resend_seconds)
     item, now = BatchItem.objects.get(), world.clock.now()
     standing = standings.of_items(BatchItem.objects.all())[item.pk]
