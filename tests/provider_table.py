@@ -30,14 +30,9 @@ def _seconds(value: int | None) -> str:
 
 
 def _lost(capabilities: Capabilities) -> str:
-    """What becomes of a submission whose answer was lost."""
-    if capabilities.drafts:
-        return "another draft is made; only one is begun"
-    if capabilities.client_key:
-        return "sent again with the same key"
-    if capabilities.resend_is_harmless:
-        return "sent again: at worst one more run" if capabilities.bills else "sent again: it costs no bill"
-    return "unknown: looked up, then a person" if capabilities.look_up else "unknown: a person decides"
+    from batches import comparing  # which reads models: once Django is set up
+
+    return comparing.lost_answer(capabilities)
 
 
 ROWS: tuple[tuple[str, Callable[[Capabilities], str]], ...] = (

@@ -116,6 +116,11 @@ def _option_problems(account: ProviderAccount, known: Sequence[Option], config: 
             yield f"{option.label} ({option.name}) is one of {', '.join(allowed)}, not {value!r}."
 
 
+def label(account: ProviderAccount) -> str:
+    """The provider's name. Raises `ValueError` for a kind that no adapter serves."""
+    return adapter_of(account.kind).label
+
+
 def capabilities(account: ProviderAccount) -> Capabilities:
     """What the account can do as it is set. Reads no secret. Raises `ValueError` for a kind that no adapter serves."""
     config = ProviderConfig(

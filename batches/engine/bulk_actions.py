@@ -24,6 +24,7 @@ from batches.engine.audit import By
 from batches.engine.contention import again_after_deadlock
 from batches.engine.verbs import Answer, Asked, Planned, Standing
 from batches.models import (
+    ACCOUNT_SECRETS,
     Batch,
     BatchItem,
     BulkAction,
@@ -383,7 +384,7 @@ def asked_of(action: BulkAction) -> Asked:
 def account_of(action: BulkAction) -> ProviderAccount | None:
     """The account at which it regenerates instead of that of each batch, where one was chosen."""
     slug = action.options.get(ACCOUNT)
-    return ProviderAccount.objects.get(slug=slug) if slug else None
+    return ProviderAccount.objects.defer(*ACCOUNT_SECRETS).get(slug=slug) if slug else None
 
 
 def at(asked: Asked, account: ProviderAccount | None) -> Asked:

@@ -15,10 +15,9 @@ from uuid import uuid4
 from django.db import transaction
 
 from batches.engine import bulk_actions, keys
-from batches.engine.audit import By
 from batches.engine.bulk_actions import Judged
 from batches.engine.contention import again_after_deadlock
-from batches.engine.orders import Result
+from batches.engine.orders import Order, Result
 from batches.models import Batch, BulkAction, Verb
 
 
@@ -38,11 +37,11 @@ def keep(
     rows: Sequence[Commanded],
     *,
     chosen_by: Mapping[str, Any],
-    by: By,
-    reason: str,
+    order: Order,
     now: datetime,
 ) -> BulkAction:
     """Write down that the verb was applied, with a result for each item. `now` is when it was."""
+    by, account = order.by, order.account
     found = [row.found for row in rows]
     action = BulkAction.objects.create(
         public_id=keys.public_id("act"),
@@ -50,8 +49,9 @@ def keep(
         batch=batch,
         verb=verb,
         filter=dict(chosen_by),
-        plan=bulk_actions.summary(found, batch),
-        reason=reason,
+        options={bulk_actions.ACCOUNT: account.slug} if account else {},
+        plan=bulk_actions.summary(found, batch, account),
+        reason=order.reason,
         actor=by.actor,
         actor_words=by.words[:150],
         from_where=by.from_where[:100],

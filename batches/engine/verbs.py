@@ -142,6 +142,8 @@ NEEDS_REASON = frozenset(
 )
 
 SAVED_SINCE = "It was saved since this was planned."
+#: Said before a version is made beside one that may be at the provider.
+MAY_ALSO_BILL = "may also bill"
 NEWER_EXISTS = "A newer version of the document exists; regenerate that one."
 _CANCELLED_ITEM = "It is cancelled in this batch; reopen it first."
 _CANCELLED_BATCH = "The whole batch was cancelled, for good; hand its file over again."
@@ -320,7 +322,7 @@ def _regenerate(standing: Standing, _now: datetime, asked: Asked) -> Answer:
     if standing.may_bill or standing.state in (JobState.SUBMITTING, JobState.UNKNOWN):
         unfinished = standing.state not in (JobState.SAVED, JobState.EXPIRED)
         unfinished = unfinished and standing.repeat_price is not Price.FREE
-        confirm += [f"Version {standing.version_number} may also bill."] if unfinished else []
+        confirm += [f"Version {standing.version_number} {MAY_ALSO_BILL}."] if unfinished else []
     return Answer(Price.ONE, to_confirm=" ".join(confirm)) if confirm else ONE
 
 

@@ -86,6 +86,10 @@ class VerbCommand(DatabaseCommand):
         """What the plan takes for asked for beside the verb. Raises a refusal."""
         return Asked()
 
+    def facts(self, rows: Sequence[Row], renders: int) -> dict[str, Any]:
+        """What the report of this verb holds besides; `renders` that may be billed at most."""
+        return {}
+
     def handle(self, *args: Any, **options: Any) -> None:
         if self.verb in verbs.NEEDS_REASON and not options["reason"].strip() and not options["dry_run"]:
             raise choosing.refusal(f"{self.verb.label} asks for a reason: --reason '…'.")
@@ -96,6 +100,7 @@ class VerbCommand(DatabaseCommand):
         if not options["dry_run"]:
             rows = self._applied(rows, options, now=now)
         report = _report(self.verb, rows, is_dry_run=options["dry_run"])
+        report |= self.facts(rows, report["renders_most"])
         if options["json"]:
             self.stdout.write(json.dumps(report, ensure_ascii=False, indent=2))
         else:
@@ -107,9 +112,10 @@ class VerbCommand(DatabaseCommand):
 
     def _applied(self, rows: Sequence[Row], options: dict[str, Any], *, now: datetime) -> list[Row]:
         eligible = [row.item_id for row in rows if row.result == "eligible"]
-        results = applying.apply(self.verb, eligible, order=self.order(options, rows), now=now)
+        order = self.order(options, rows)
+        results = applying.apply(self.verb, eligible, order=order, now=now)
         if options["batch"]:
-            self._keep(rows, results, options, now=now)
+            self._keep(rows, results, options, order, now=now)
         return [
             replace(row, result=str(results[row.item_id].result), words=results[row.item_id].words)
             if row.item_id in results
@@ -118,7 +124,13 @@ class VerbCommand(DatabaseCommand):
         ]
 
     def _keep(
-        self, rows: Sequence[Row], results: Mapping[int, Result], options: dict[str, Any], *, now: datetime
+        self,
+        rows: Sequence[Row],
+        results: Mapping[int, Result],
+        options: dict[str, Any],
+        order: Order,
+        *,
+        now: datetime,
     ) -> None:
         """Let the batch's page show what was done, beside its own bulk actions: to what had failed, or was eligible."""
         if not any(result.is_done for result in results.values()):
@@ -132,8 +144,7 @@ class VerbCommand(DatabaseCommand):
             self.verb,
             [Commanded(row.judged, results.get(row.item_id, Result(ItemResult.SKIPPED, row.words))) for row in kept],
             chosen_by=chosen_by,
-            by=auditing.by(),
-            reason=options["reason"].strip(),
+            order=order,
             now=now,
         )
 

@@ -23,13 +23,13 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_POST, require_safe
 
-from batches import actions, cursors, failedlist, failures, filenames, results, rights, selectors, wording
+from batches import actions, comparing, cursors, failedlist, failures, filenames, results, rights, selectors, wording
 from batches.actions import Chosen
 from batches.engine import applying, bulk_actions, verbs
 from batches.engine.bulk_actions import Refused
 from batches.engine.verbs import Asked
 from batches.failedlist import Wanted
-from batches.models import Batch, BatchItem, BulkAction, ItemResult, Verb, Workspace
+from batches.models import Batch, BatchItem, BulkAction, ItemResult, ProviderAccount, Verb, Workspace
 from batches.views import rows
 from batches.views.access import SignedInRequest, batch_or_404, by, record, refuse_without, typed
 from batches.wording import Badge
@@ -165,6 +165,11 @@ class Origin:
     url: str
     plan_url: str
 
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        """What a form sends that plans the same anew. Pairs: a template takes `items` of a dictionary for its key."""
+        return list(self.chosen.as_dict().items())
+
 
 def _origin(action: BulkAction, held: Collection[str]) -> Origin:
     if action.batch is not None:
@@ -201,6 +206,11 @@ def action_plan(request: SignedInRequest, public_id: str) -> HttpResponse:
     if misread := actions.misread(given):  # what cannot be read is never left out: more would match than was meant
         messages.error(request, misread)
         return redirect(_batch_url(batch, Chosen()))
+    try:
+        account = chosen_account(request, verb, batch.workspace, own=batch.account)
+    except Refused as refused:
+        messages.error(request, refused.words)
+        return redirect(_batch_url(batch, chosen))
     # A form without a key of its own has its CSRF token, which is new on each page: a second press is the same action.
     key = request.POST.get("key") or request.POST.get("csrfmiddlewaretoken") or get_random_string(32)
     try:
@@ -210,14 +220,29 @@ def action_plan(request: SignedInRequest, public_id: str) -> HttpResponse:
             chosen.matching(batch, reads_content=rights.VIEW_CONTENT in held),
             chosen_by=_kept(batch, chosen),
             by=by(request),
-            creation_key=f"{request.user.pk} {batch.pk} {key} {verb} {sorted(chosen.as_dict().items())}",
+            creation_key=f"{request.user.pk} {batch.pk} {key} {verb} {sorted(chosen.as_dict().items())} {account}",
             now=timezone.now(),
             asked=_asked(held),
+            account=account,
         )
     except Refused as refused:
         messages.error(request, refused.words)
         return redirect(_batch_url(batch, chosen))
     return redirect("batches:action_detail", batch.public_id, action.public_id)
+
+
+def chosen_account(
+    request: SignedInRequest, verb: Verb, workspace: Workspace, *, own: ProviderAccount | None = None
+) -> ProviderAccount | None:
+    """The account that was chosen to regenerate at; None: that of each batch, `own` where it is one. Raises `Refused`
+    for one that the workspace may not use."""
+    slug = typed(request.POST.get("at"), 60)
+    if verb is not Verb.REGENERATE or not slug or (own is not None and slug == own.slug):
+        return None
+    found = selectors.usable_accounts([workspace]).filter(slug=slug).first()
+    if found is None:
+        raise Refused("That account is not there any more, so nothing was planned. Choose another one.")
+    return found
 
 
 def _kept(batch: Batch, chosen: Chosen) -> dict[str, str]:
@@ -272,6 +297,7 @@ def _context(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
         "origin": origin,
         "urls": {page: actions.address(action, page) for page in ("confirm", "abort", "items")},
         "where": actions.where(action),
+        "elsewhere": bulk_actions.account_of(action),
         "verb": verb,
         "badge": actions.badge(action),
         "planned_badge": wording.PLANNED_BADGE,
@@ -309,7 +335,15 @@ def _planned(request: SignedInRequest, action: BulkAction) -> dict[str, Any]:
         "number_to_type": found.renders_most if found.renders_most > bulk_actions.TYPED_ABOVE else None,
         "estimate": actions.estimate(action),
         "estimates": actions.estimates(action),
+        "comparison": _comparison(action, found.renders_most) if verb is Verb.REGENERATE and verb in held else None,
     }
+
+
+def _comparison(action: BulkAction, renders: int) -> comparing.Comparison | None:
+    """Where it could be rendered instead, side by side; None where there is no choice."""
+    offered = list(selectors.usable_accounts([action.workspace]))
+    found = comparing.of_action(action, offered, renders) if len(offered) > 1 else None
+    return found if found is not None and found.is_choice else None
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from batches.models import Batch, ProviderAccount, Verb, ViewPage, Workspace
 from batches.views import filters as filtering
 from batches.views import rows
 from batches.views.access import SignedInRequest, by, record, typed
+from batches.views.bulk_actions import chosen_account
 
 FIELD_MOST = 20_000
 NOTHING_NEW = 204  # htmx swaps nothing
@@ -248,6 +249,11 @@ def failed_plan(request: SignedInRequest) -> HttpResponse:
     if verb not in held:
         words = f"Your role does not allow you to {verb.label.lower()} here. Ask a manager of this workspace."
         raise PermissionDenied(words)
+    try:
+        account = chosen_account(request, verb, workspace)
+    except Refused as refused:
+        messages.error(request, refused.words)
+        return redirect(back)
     accounts = selectors.usable_accounts(_query(visible)) if wanted.account else ()
     causes = failedlist.causes(_query(visible), wanted, now=now) if wanted.cause else failedlist.Causes()
     # A form without a key of its own has its CSRF token, which is new on each page: a second press is the same action.
@@ -259,9 +265,10 @@ def failed_plan(request: SignedInRequest) -> HttpResponse:
             found,
             chosen_by=_named(wanted, visible, accounts, causes).kept(workspace),
             by=by(request),
-            creation_key=f"{request.user.pk} failed {key} {verb} {sorted(wanted.as_dict().items())}",
+            creation_key=f"{request.user.pk} failed {key} {verb} {sorted(wanted.as_dict().items())} {account}",
             now=now,
             asked=Asked(may_regenerate_final=rights.REGENERATE_FINAL in held),
+            account=account,
         )
     except Refused as refused:
         messages.error(request, refused.words)

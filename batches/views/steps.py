@@ -10,9 +10,8 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from batches import cursors, figures, sentences, uploads, wording
+from batches import comparing, cursors, figures, sentences, uploads, wording
 from batches.engine import drafts, terms
-from batches.forms import AccountField
 from batches.manifests import decoding
 from batches.manifests.choices import Choices
 from batches.manifests.keys import REMARK
@@ -320,7 +319,7 @@ def _checked(draft: Draft, report: Mapping[str, Any], typed_run: Mapping[str, An
         "estimate": estimate,
         "terms": terms.of_account(draft.account),
         "start_words": start_words(draft.account, estimate),
-        "accounts": _accounts(draft),
+        "comparison": _comparison(draft, renders if report.get("ok") else report.get("rows", 0)),
         "needs_confirmation": any(notice["needs_confirmation"] for notice in notices),
         "sample_size": given.get("sample_size", draft.sample_size or SAMPLE_FIRST if renders > SAMPLE_FIRST else 0),
         "sample_most": SAMPLE_MOST,
@@ -369,7 +368,9 @@ def _a_minute(interval_ms: float) -> str:
     return f"{60_000 / interval_ms:,.3g} a minute"
 
 
-def _accounts(draft: Draft) -> list[Option]:
-    usable = usable_accounts([draft.workspace])
-    label = AccountField(usable).label_from_instance
-    return [Option(account.slug, label(account), account.pk == draft.account_id) for account in usable]
+def _comparison(draft: Draft, renders: int) -> comparing.Comparison | None:
+    """The accounts on which it could be started, side by side; None where there is no choice."""
+    offered = list(usable_accounts([draft.workspace]))
+    if len(offered) < 2 or draft.target_id is not None or draft.state not in drafts.CHANGEABLE:
+        return None
+    return comparing.of_accounts(offered, renders, chosen=draft.account)

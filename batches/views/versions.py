@@ -14,13 +14,13 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from batches import differences, figures, rights, storage
+from batches import comparing, differences, figures, rights, selectors, storage
 from batches.engine import accounts, standings, verbs, versions
 from batches.engine.orders import NewInput, Order
 from batches.engine.verbs import Asked
 from batches.manifests import Limits
 from batches.manifests.single import read_single
-from batches.models import BatchItem, Document, DocumentVersion, ItemResult, SourceKind, Verb
+from batches.models import BatchItem, Document, DocumentVersion, ItemResult, ProviderAccount, SourceKind, Verb
 from batches.views import bodies, refilling
 from batches.views.access import SignedInRequest, by, document_or_404, record, refuse_without, typed
 from batches.views.stored import deleted, opened, store_away
@@ -46,6 +46,7 @@ class Form:
     items: frozenset[int] = frozenset()
     is_confirmed: bool = False
     version: str = ""
+    account: str = ""
     errors: list[str] = field(default_factory=list)
 
 
@@ -77,7 +78,11 @@ def _regenerate(request: SignedInRequest, public_id: str) -> HttpResponse:
     form = _given(request)
     if form.version != str(version.number):
         return _made_already(request, document, form)
-    new = _new_input(request, document, version, text, form)
+    offered = list(selectors.usable_accounts([document.workspace]))
+    account = next((each for each in offered if each.slug == form.account), None)
+    if form.account and account is None:
+        form.errors.append("That account is not there any more. Choose another one.")
+    new = _new_input(request, document, version, text, form, account or version.job.account)
     chosen = [item.pk for item in items if item.pk in form.items]
     if not chosen:
         form.errors.append("Choose at least one batch whose row moves to the new version.")
@@ -92,6 +97,7 @@ def _regenerate(request: SignedInRequest, public_id: str) -> HttpResponse:
         may_regenerate_final=rights.may(request.user, rights.REGENERATE_FINAL, document.workspace),
         inputs=dict.fromkeys(chosen, new) if new else {},
         versions=dict.fromkeys(chosen, version.pk),
+        account=account,
     )
     results = versions.regenerate(chosen, order=order, now=timezone.now())
     if not any(result.is_done for result in results.values()):
@@ -159,13 +165,20 @@ def _given(request: SignedInRequest) -> Form:
         ),
         is_confirmed=field_of("confirmed") == "yes",
         version=field_of("version"),
+        account=field_of("account"),
     )
 
 
 def _new_input(
-    request: SignedInRequest, document: Document, version: DocumentVersion, text: str, form: Form
+    request: SignedInRequest,
+    document: Document,
+    version: DocumentVersion,
+    text: str,
+    form: Form,
+    account: ProviderAccount,
 ) -> NewInput | None:
-    """The content that was asked for, checked as a manifest's row is; None for the same again, or with errors."""
+    """The content that was asked for, checked as a manifest's row is that goes to the account; None for the same again,
+    or with errors."""
     if form.source != UPLOAD and (words := _input_gone(version)):
         form.errors.append(words)
         return None
@@ -176,7 +189,7 @@ def _new_input(
                 "options again”. Choose which of them is meant: nothing was made."
             )
         return None
-    limits = accounts.document_limits(version.job.account)
+    limits = accounts.document_limits(account)
     if form.source == DATA:
         source = refilling.source_of(version)
         if source is None:
@@ -262,6 +275,7 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     standing = standings.of_items(BatchItem.objects.filter(pk__in=[item.pk for item in items]))
+    comparison = _comparison(document, version, items, form)
     asked = Asked(
         has_new_input=True,
         may_regenerate_final=rights.may(request.user, rights.REGENERATE_FINAL, document.workspace),
@@ -287,8 +301,25 @@ def _page(
         "is_url": version.kind == SourceKind.URL,
         "is_template": version.kind == SourceKind.TEMPLATE,
         "refill": refilling.source_of(version),
+        "comparison": comparison,
     }
     return render(request, "batches/document_regenerate.html", context, status=status)
+
+
+def _comparison(
+    document: Document, version: DocumentVersion, items: list[BatchItem], form: Form
+) -> comparing.Comparison | None:
+    """Where it can be rendered, side by side, the account of its batch first; None where there is no choice."""
+    offered = list(selectors.usable_accounts([document.workspace]))
+    own = items[0].batch.account if items else version.job.account
+    chosen = next((each for each in offered if each.slug == (form.account or own.slug)), None)
+    if chosen is None or len(offered) < 2 or not items:
+        return None
+    now = version.job.account
+    standing = standings.of_items(BatchItem.objects.filter(pk=items[0].pk))[items[0].pk]
+    stays = comparing.stays(standing, accounts.capabilities(now), provider=accounts.label(now))
+    before = f"version {version.number} {stays}"
+    return comparing.of_accounts(offered, 1, chosen=chosen, beside=[now], own=own, before=before)
 
 
 @login_required

@@ -22,7 +22,7 @@ from batches.models import (
     JobState,
 )
 from tests.commands.shell import run
-from tests.factories import NOW, make_batch, make_job, make_saved_job, make_submission
+from tests.factories import NOW, make_account, make_batch, make_job, make_saved_job, make_submission
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -116,3 +116,35 @@ def test_an_empty_file_is_refused_with_what_is_wrong(batch: Batch, tmp_path: Pat
     (tmp_path / "empty.html").write_bytes(b"")
     code, _, err = run("regenerate", "--document", "INV-1", "--html", str(tmp_path / "empty.html"), "--reason", "x")
     assert (code, bool(err), BatchItem.objects.filter(version__number=2).exists()) == (2, True, False)
+
+
+def test_another_account_is_compared_first_and_then_rendered_at(batch: Batch) -> None:
+    make_account(slug="other", name="DocRaptor / main", kind="docraptor", processing_region="Virginia")
+    asked = ("regenerate", "--batch", batch.public_id, "--state", "in_progress", "--account", "other")
+    assert numbers()["INV-3"] == 1
+    code, out, _ = run(*asked, "--dry-run")
+    assert (code, out.splitlines()[0]) == (0, "Regenerate would be done for 1 document: bills 1.")
+    assert "There: DocRaptor / main" in out
+    assert f"Now: {batch.account.name}" in out
+    assert "    A lost answer: unknown: looked up, then a person" in out
+    report = json.loads(run(*asked, "--dry-run", "--json")[1])
+    assert [each["account"] for each in report["accounts"]] == ["other", batch.account.slug]
+    assert report["accounts"][0]["in_short"].startswith("bills 1 at DocRaptor")
+    assert run(*asked, "--reason", "it is held")[0] == 0
+    assert Job.objects.get(version__number=2).account.slug == "other"
+    action = BulkAction.objects.get()
+    assert (action.options, action.reason) == ({"account": "other"}, "it is held")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"slug": "elsewhere"}, "has no account 'other'"),
+        ({"kind": "gotenberg"}, "The account other cannot be used as it is set."),
+    ],
+)
+def test_an_account_that_cannot_be_used_is_refused(fields: dict[str, Any], words: str, batch: Batch) -> None:
+    make_account(**{"slug": "other"} | fields)
+    code, _, err = run("regenerate", "--batch", batch.public_id, "--account", "other", "--reason", "held")
+    assert (code, words in err) == (2, True)
+    assert set(numbers().values()) == {1}
