@@ -52,6 +52,8 @@ EVENT_SECONDS = 6 * 3600
 EVENT_REPEATS = 3
 #: 5.3: C(A4): the longest that any function may run.
 FUNCTION_SECONDS_MOST = 900
+#: So many large documents may wait for a slot, and are not put into the bucket again.
+PUT_REMEMBERED = 1000
 #: Our keys, and nothing that could leave the prefix or be read as two addresses.
 _KEY = re.compile(r"[A-Za-z0-9_\-]{1,100}")
 
@@ -89,6 +91,9 @@ class AWSLambda(JsonApi):
         late = EVENT_SECONDS + EVENT_REPEATS * FUNCTION_SECONDS_MOST if settings.is_event else FUNCTION_SECONDS_MOST
         self.capabilities = replace(CAPABILITIES, data_region=settings.region or None, look_up_after=late)
         self._signer = Signer(config.api_key, settings.region)
+        #: Keys of large documents that lie in the bucket and have not passed their gate. To put one takes longer than a
+        #: slot waits: if it were put again for the next slot, it would miss that one as well, and each after it.
+        self._put: set[str] = set()
         function = f"{config.base_url}/2015-03-31/functions/{quote(settings.function, safe='')}/invocations"
         self._function_url = function + (f"?Qualifier={quote(settings.qualifier)}" if settings.qualifier else "")
 
@@ -131,8 +136,13 @@ class AWSLambda(JsonApi):
         body = request.keyed(idempotency_key)
         if len(body) > self._payload_bytes:
             body = self._put_input(idempotency_key, body, now)
+
+        def passed() -> None:
+            gate()
+            self._put.discard(idempotency_key)
+
         kind = "Event" if self.settings.is_event else "RequestResponse"
-        call = self._invocation("submit", kind, body, secrets=(idempotency_key,), gate=gate)
+        call = self._invocation("submit", kind, body, secrets=(idempotency_key,), gate=passed)
         with self.client.open(call, now=now) as answer:
             if answer.status == 202:
                 answer.read_some(WORDS_BYTES)
@@ -167,7 +177,11 @@ class AWSLambda(JsonApi):
     def _put_input(self, key: str, body: bytes, now: datetime) -> bytes:
         """Put the whole event beside where its PDF will lie; the event that stands for it. A repeat writes the same."""
         name = self._input_name(key)
-        self._asked(self._s3("submit", "PUT", name, key, body=body), now, 200)
+        if key not in self._put:
+            self._asked(self._s3("submit", "PUT", name, key, body=body), now, 200)
+            if len(self._put) >= PUT_REMEMBERED:
+                self._put.clear()
+            self._put.add(key)
         event = {"contract": CONTRACT, "input": {"bucket": self.settings.bucket, "key": name}, "job_key": key}
         return json.dumps(event, separators=(",", ":")).encode("ascii")
 

@@ -10,9 +10,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
+from batches.conf import ENGINE
 from batches.providers import aws, make_provider
-from batches.providers.aws_lambda import EVENT_BYTES, AWSLambda
+from batches.providers.aws_lambda import EVENT_BYTES, SYNC_BYTES, AWSLambda
 from batches.providers.base import Accepted, DocumentSource, Finished, JobPhase, ProviderConfig, ResultRef
 from batches.providers.errors import (
     AnswerLost,
@@ -122,6 +124,36 @@ def test_two_runs_at_once_store_one_file_and_answer_the_same(double: LambdaDoubl
     assert answers[0]["status"] == "succeeded"
 
 
+def test_a_call_is_sent_once_whatever_becomes_of_it(double: LambdaDouble) -> None:
+    """Amazon's own client would have sent each of these three to five times."""
+    double.fault("submit", "slow", seconds=3)
+    double.fault("submit", "answer", status=429, body={"message": "Rate Exceeded."})
+    double.fault("submit", "answer", status=500, body={"message": "Sorry."})
+    for kind in (AnswerLost, RateLimited, ServerFault):
+        with pytest.raises(kind):
+            submit(adapter(double, read_timeout=0.3))
+    assert len(double.seen("submit")) == 3
+
+
+def test_a_run_that_meets_another_one_storing_tries_again_and_gives_up_in_the_end(double: LambdaDouble) -> None:
+    """409: another run is storing right now; 412: another run has."""
+    client, body = double.function.__globals__["s3"], adapter(double).prepare(DocumentSource("html", "<p>x</p>"))
+    put, told = client.put_object, iter([409, 409, None, *[409] * 5])
+
+    def storing(**given: Any) -> Any:
+        status = next(told)
+        if status is None:
+            return put(**given)
+        raise ClientError({"Error": {}, "ResponseMetadata": {"HTTPStatusCode": status}}, "PutObject")  # type: ignore[typeddict-item]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(client, "put_object", storing)
+        assert double.run(body.keyed(KEY))["status"] == "succeeded"
+        with pytest.raises(ClientError):
+            double.run(body.keyed("6f" * 32))
+    assert list(told) == []
+
+
 @pytest.mark.parametrize(("switch", "renders"), [("throws_before", 1), ("throws_after", 1)])
 def test_a_function_that_throws_leaves_the_outcome_open(double: LambdaDouble, switch: str, renders: int) -> None:
     provider = adapter(double)
@@ -204,6 +236,25 @@ def test_a_large_document_is_refused_in_words_or_goes_by_the_bucket(double: Lamb
     assert names(double) == {".in.json", ".pdf"}
     provider.delete_remote(KEY, now=utc_now())
     assert names(double) == set()
+
+
+def test_a_large_document_that_missed_its_slot_is_not_put_again_and_so_meets_the_next(double: LambdaDouble) -> None:
+    """Putting takes longer than a slot waits; done again for each, no slot would ever be met."""
+    provider = adapter(double, {"large": "bucket"})
+    request = provider.prepare(DocumentSource("html", "x" * SYNC_BYTES))
+
+    def missed() -> None:
+        raise KeyError("slot")
+
+    with pytest.raises(KeyError):
+        provider.submit(request, idempotency_key=KEY, now=utc_now(), gate=missed)
+    assert (len(double.seen("input")), len(double.seen("submit"))) == (1, 0)
+    double.fault("submit", "drop")
+    with pytest.raises(AnswerLost):
+        provider.submit(request, idempotency_key=KEY, now=utc_now(), gate=open_gate)
+    assert len(double.seen("input")) == 1
+    assert isinstance(provider.submit(request, idempotency_key=KEY, now=utc_now(), gate=open_gate), Finished)
+    assert len(double.seen("input")) == 2, "what was sent once is put again: by then a rule may have taken it away"
 
 
 # --- what the answers mean -------------------------------------------------------------------------------------------
@@ -437,7 +488,7 @@ def test_the_form_of_a_key(key: str) -> None:
 
 
 def test_the_doubles_account_has_no_problems(double: LambdaDouble) -> None:
-    assert AWSLambda.problems(config(double)) == []
+    assert AWSLambda.problems(config(double, read_timeout=ENGINE.read_timeout)) == []
     assert AWSLambda.problems(config(double, {"invocation": "Event", "timeout": "900"}, api_key="")) == []
 
 
