@@ -239,6 +239,7 @@ def _about(wanted: str, workspaces: QuerySet[Workspace]) -> Q:
     about = Q(subject__in=[*names, *(f"document {public_id}" for public_id in ids)])
     for public_id in ids:  # one version or one submission of it
         about |= Q(subject__startswith=f"document {public_id} ")
+    about |= Q(subject__startswith=f"export {wanted} ")  # its subject names the batch besides
     held = BulkActionItem.objects.filter(item__document__public_id__in=ids).exclude(result=ItemResult.WAITING)
     actions = held.order_by("-action_id").values_list("action__public_id", flat=True).distinct()[:_ACTIONS_MOST]
     return about | Q(subject__in=[f"bulk action {public_id}" for public_id in actions])

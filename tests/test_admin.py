@@ -380,6 +380,7 @@ def test_a_person_is_given_a_role_on_their_own_page(batch: Batch, admin_client: 
     shown = admin_client.get(page).text
     assert "roles in workspaces" in shown.lower()
     assert "Viewer: sees states, counts and causes, no content" in shown
+    assert "follows from the roles at the end of this page" in shown, "groups of the same names stand above them"
     form = {
         "username": "okoye",
         "memberships-TOTAL_FORMS": "1",

@@ -89,6 +89,19 @@ def _told(role: Role) -> str:
 @admin.register(User)
 class AuditedUserAdmin(Audited, UserAdmin):
     list_display = ("username", "first_name", "last_name", "roles", "is_active", "is_staff", "is_superuser")
+    fieldsets = (
+        (None, {"fields": ("username", "password")}),
+        ("Personal info", {"fields": ("first_name", "last_name", "email")}),
+        (
+            "Permissions",
+            {
+                "description": "What a person may do with batches follows from the roles at the end of this page. "
+                "Groups and permissions only say what somebody with staff status may see and change in this admin.",
+                "fields": ("is_active", "is_staff", "is_superuser", "groups", "user_permissions"),
+            },
+        ),
+        ("Important dates", {"fields": ("last_login", "date_joined")}),
+    )
     inlines = (RoleInline,)
     actions = ("sign_out",)
 

@@ -13,17 +13,19 @@ SOURCES = ("html", "html_content", "markdown", "url")
 """Exactly one of them, or `TEMPLATE`, says what is to become a PDF."""
 TEMPLATE = "template"
 """Names the template that is filled from the row."""
+GROUP = "group"
+"""Downloads put documents into folders, or into one file each, by it; the document itself stays as it is."""
 MOST_KEYS = 200
 """A row with more keys is not looked at key by key."""
 INLINE_SOURCES = frozenset({"html", "html_content", "markdown"})
 KNOWN = frozenset({"id", "filename", "options", "meta", *SOURCES})
 NO_DATA = KNOWN | {TEMPLATE, "template_version", "data"}
 """Keys that a template is not filled from as they stand; every other one of its row is."""
-MAY_BE_EMPTY = frozenset({"filename", "options", "meta", TEMPLATE, "template_version", "language", "group"})
+MAY_BE_EMPTY = frozenset({"filename", "options", "meta", TEMPLATE, "template_version", "language", GROUP})
 """A column of these that holds nothing in any row is no sign that something was lost."""
 REMARK = "_"
 """Begins the columns that a list of failed rows adds (`_error`): they come back with the row and mean nothing."""
-_UNUSED = frozenset({"version", "data", "template_version", "language", "group"})
+_UNUSED = frozenset({"version", "data", "template_version", "language"})
 """Allowed by the manifest format, without effect on a document that is finished already."""
 
 #: Spellings without case, `_`, `-` and blanks. Close ones of the sources are found by likeness too.
@@ -85,7 +87,7 @@ def checked_names(
         return given
     blamed = False
     for key in row:
-        if key in KNOWN or key == TEMPLATE or key.startswith(REMARK):
+        if key in KNOWN or key in (TEMPLATE, GROUP) or key.startswith(REMARK):
             continue
         meant = _meant_source(key, has_source=bool(given))
         if meant:

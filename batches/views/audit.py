@@ -27,6 +27,7 @@ _LINKED = {
     "document": "batches:document_detail",
     "template": "batches:template_detail",
     "account": "batches:account_detail",
+    "export": "batches:export_detail",
 }
 
 

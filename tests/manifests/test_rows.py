@@ -117,6 +117,7 @@ def test_text_that_no_database_keeps_is_refused_in_every_key(key: str, text: str
         ({"notes": "call Lindqvist"}, ("unknown_column", "notes", (0,))),
         ({"version": 2}, ("unknown_column", "version", (0,))),
         ({"data": {"a": 1}}, ("unknown_column", "data", (0,))),
+        ({"group": "North"}, None),
         ({"path": "also/here.html"}, ("unknown_column", "path", (0,))),
         ({"html": "<p>Dear {{ customer.name }},</p>"}, ("unresolved_placeholder", "html", (0,))),
         ({"html": "<p>{{#if paid}}paid{{/if}}</p>"}, ("unresolved_placeholder", "html", (0,))),

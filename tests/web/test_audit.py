@@ -109,6 +109,9 @@ def test_the_filters_are_in_the_address_and_narrow_the_list(batch: Batch, manage
     assert actions(manager, to="2026-03-01") == ["start_batch"]
     assert len(actions(manager, workspace=mine.slug)) == 3
     assert actions(manager, workspace="elsewhere") == []
+    entry(mine, action="order_export", subject=f"export exp_7 of batch {batch.public_id}")
+    assert actions(manager, subject="exp_7") == ["order_export"]
+    assert 'href="/exports/exp_7/"' in manager.get("/audit/").text
     page = manager.get("/audit/", {"who": "nobody"}).text
     assert "No entry matches these filters" in page
     assert 'value="nobody"' in page

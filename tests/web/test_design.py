@@ -63,9 +63,11 @@ def test_badges_are_made_where_words_are_kept_and_drawn_in_one_way() -> None:
     }
     assert makers == {"wording.py"}
     drawers = {
-        path.name for path in TEMPLATES.rglob("*.html") if re.search(r'class="badge\b(?!s)', path.read_text("utf-8"))
+        path.name
+        for path in (*TEMPLATES.rglob("*.html"), *BATCHES.rglob("*.py"))
+        if re.search(r'class="badge[ "]', path.read_text("utf-8"))
     }
-    assert drawers == {"_badge.html"}
+    assert drawers == {"batches_extras.py"}
 
 
 # --- components -------------------------------------------------------------------------------------------------------
