@@ -54,6 +54,7 @@ ACTIONS: Mapping[str, str] = {
     "compare_versions": "Compared versions of",
     "download_audit": "Downloaded the",
     "reveal_provider_job": "Revealed the provider job of",
+    "run_retention": "Deleted what was due under",
     "add_account": "Added",
     "change_account": "Changed",
     "hold_account": "Held",
