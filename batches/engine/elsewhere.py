@@ -9,13 +9,26 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from django.conf import settings
+from django.db.models import Q
 
 from batches import figures
 from batches.engine import accounts
 from batches.engine.orders import Order
 from batches.manifests.single import read_single
-from batches.models import AccountHealth, Batch, BatchItem, DocumentVersion, ProviderAccount
+from batches.models import (
+    ACCOUNT_SECRETS,
+    AccountHealth,
+    Batch,
+    BatchItem,
+    DocumentVersion,
+    Job,
+    JobState,
+    ProviderAccount,
+)
 from batches.storage import ArtifactStore, open_store
+
+#: Of so many that wait the kinds are looked at.
+KINDS_OF = 200
 
 _LARGE = (
     "Its content is large and lies in the store, so that it is not looked at for private addresses here; regenerate it "
@@ -63,6 +76,8 @@ def unfit(item_ids: Sequence[int], order: Order, store: ArtifactStore | None) ->
     )
     found: dict[int, str] = {}
     for item in rows.iterator(chunk_size=50):
+        if item.version.input_inline is None and not item.version.input_key:
+            continue  # deleted by retention: the verb itself is refused for that
         if item.version.input_key and item.pk in order.planned:
             found[item.pk] = _LARGE.format(name=account.name)
         elif errors := _errors(item, account, store):
@@ -87,6 +102,21 @@ def _text(version: DocumentVersion, store: ArtifactStore | None) -> str:
         return bytes(version.input_inline or b"").decode()
     with (store or open_store(settings.STORAGE_URL)).open(version.input_key) as file:
         return file.read().decode()
+
+
+def could_take_of(batch: Batch, held: Sequence[ProviderAccount]) -> list[ProviderAccount]:
+    """Accounts at which what of the batch waits for these held ones could be rendered instead. By the kinds of the
+    first few that wait: the plan says which of the others could not go there."""
+    if not held:
+        return []
+    waiting = Job.objects.filter(account__in=held, state=JobState.PENDING, version__items__batch=batch).order_by()
+    kinds = set(waiting.values_list("version__kind", flat=True)[:KINDS_OF])
+    usable = ProviderAccount.objects.filter(
+        Q(workspace=None) | Q(workspace=batch.workspace_id), health=AccountHealth.OPEN, archived_at=None
+    )
+    others = usable.exclude(pk__in=[account.pk for account in held]).defer(*ACCOUNT_SECRETS)
+    fit = could_take(others.order_by("name", "pk"), kinds) if kinds else []
+    return [account for account in fit if account.pk == batch.account_id or not _beyond_cap(account, batch)]
 
 
 def could_take(others: Iterable[ProviderAccount], kinds: Iterable[str]) -> list[ProviderAccount]:

@@ -30,7 +30,7 @@ from batches import (
 )
 from batches.actions import Chosen
 from batches.batchfacts import Facts
-from batches.engine import work
+from batches.engine import elsewhere, work
 from batches.models import Alert, Batch, ProviderAccount, Verb
 from batches.views import batch_head, bulk_actions, causes, problems, rows
 from batches.views.access import SignedInRequest, batch_and_facts_or_404, typed
@@ -186,6 +186,7 @@ def _batch_context(
         "cause_cards": causes.cards(found, held_rights, batch.workspace) if found.shown else [],
         **_permissions(request, batch, progress, held_rights),
         "held_accounts": held,
+        "could_take": elsewhere.could_take_of(batch, held) if Verb.REGENERATE in held_rights else [],
         "standstill": standstill,
         "account_alerts": account_alerts,
         "noticed": notices,

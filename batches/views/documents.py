@@ -15,14 +15,15 @@ from django.utils.cache import patch_vary_headers
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_POST, require_safe
 
-from batches import cursors, documents, filenames, listings, places, rights, storage, wording
-from batches.engine import notes, staleness, standings
+from batches import cursors, documents, filenames, listings, places, rights, selectors, storage, wording
+from batches.engine import elsewhere, notes, staleness, standings, terms
 from batches.models import (
     FAILED_STATES,
     Artifact,
     Document,
     DocumentVersion,
     JobState,
+    ProviderAccount,
     Submission,
     TemplateVersion,
     Verb,
@@ -97,6 +98,12 @@ def document_reveal(request: SignedInRequest, public_id: str) -> HttpResponse:
     )
 
 
+def _could_take(document: Document, version: DocumentVersion, held: ProviderAccount) -> list[ProviderAccount]:
+    """Accounts at which a document that waits for a held one could be rendered instead."""
+    others = selectors.usable_accounts([document.workspace]).exclude(pk=held.pk)
+    return elsewhere.could_take(others, [version.kind])
+
+
 def _context(request: SignedInRequest, document: Document, wanted: str | None) -> dict[str, Any]:
     held = rights.rights(request.user, document.workspace)
     reads_content = rights.VIEW_CONTENT in held
@@ -115,6 +122,8 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
     is_live = not history.is_at_rest or verbs.waits_for_answer(history.events, now=now)
     news = staleness.of_document(document) if is_current else None
     price = standings.repeat_price(job.account.kind)
+    started = history.terms_batch
+    is_elsewhere = started is not None and started.account_id != job.account_id
     place = places.place(history.items, request.GET, reads_content=reads_content)
     return {
         "place": place,
@@ -126,10 +135,14 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
         "document": document,
         "nav": "batches",
         "history": history,
-        "terms_batch": history.terms_batch,
-        "terms": history.terms_batch.terms if history.terms_batch else {},
+        "terms_batch": None if is_elsewhere else started,
+        "terms_account": job.account if is_elsewhere else None,
+        "terms": terms.of_account(job.account) if is_elsewhere else started.terms if started else {},
         "badge": history.chosen.badge,
         "held_accounts": [job.account] if history.chosen.is_held else [],
+        "could_take": _could_take(document, history.version, job.account)
+        if history.chosen.is_held and is_current and Verb.REGENERATE in held
+        else [],
         "failure_label": wording.failure_label(job.failure_class, job.failure_code),
         "what_to_do": wording.what_to_do(job.failure_class, job.failure_code, price.value if price else ""),
         "ways_out": [each for each in may if each.verb in verbs.WAYS_OUT] if job.failure_class else [],

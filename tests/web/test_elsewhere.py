@@ -11,10 +11,10 @@ from django.test import Client
 
 from batches.engine import bulk_actions
 from batches.models import Batch, BatchItem, BulkAction, Job, JobState, ProviderAccount, Role, Workspace
-from tests.factories import make_account, make_job, make_saved_job
+from tests.factories import NOW, make_account, make_job, make_saved_job
 from tests.web.conftest import make_member, signed_in
 
-HELD = {"health": "held", "hold_reason": "auth", "hold_words": "The key was refused."}
+HELD = {"health": "held", "hold_reason": "auth", "hold_words": "The key was refused.", "held_at": NOW}
 
 
 @pytest.fixture
@@ -119,3 +119,39 @@ def test_a_draft_that_its_account_does_not_take_offers_the_others(
     page = upload([{"id": "A", "url": "https://example.com/a"}], account=account.slug).text
     assert f"The account {account.slug} does not take web addresses." in page
     assert ("Use this account" in page, "Bills 1 at RelayPDF" in page) == (True, True)
+
+
+def test_a_held_account_names_who_could_take_what_waits_and_leads_to_the_plan(
+    batch: Batch, other: ProviderAccount, manager: Client, viewer: Client
+) -> None:
+    job = make_job(batch=batch)
+    ProviderAccount.objects.filter(pk=batch.account_id).update(**HELD)
+    address = f"/batches/{batch.public_id}/"
+    assert "Compare with DocRaptor / main…" in manager.get(address).text
+    assert "could-take" not in viewer.get(address).text
+    assert "could-take" in manager.get(f"/documents/{job.version.document.public_id}/").text
+    form = {"verb": "regenerate", "state": "held", "at": "other"}
+    page = manager.post(f"{address}actions/plan/", form, follow=True).text
+    assert "Rendered at DocRaptor / main instead of the account of the batch" in page
+    assert "1 is not sent to RelayPDF any more, unless another batch needs it" in page
+    assert job.__class__.objects.count() == 1, "nothing is done before the plan is confirmed"
+
+
+def test_nobody_is_named_who_does_not_take_it_or_is_held_too(
+    batch: Batch, other: ProviderAccount, manager: Client
+) -> None:
+    make_job(batch=batch)
+    ProviderAccount.objects.update(**HELD)
+    assert "could-take" not in manager.get(f"/batches/{batch.public_id}/").text
+
+
+def test_the_record_of_a_document_elsewhere_names_the_terms_of_where_it_was_rendered(
+    batch: Batch, other: ProviderAccount, manager: Client
+) -> None:
+    Batch.objects.update(terms={"account": batch.account.slug, "provider": "RelayPDF"})
+    job = make_saved_job(batch=batch)
+    address = f"/documents/{job.version.document.public_id}/"
+    assert "when it was started" in manager.get(address).text
+    regenerate(manager, job, account="other")
+    page = manager.get(address).text
+    assert ("Data terms of DocRaptor / main, as they stand now" in page, "Virginia" in page) == (True, True)
