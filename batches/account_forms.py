@@ -122,6 +122,12 @@ class AccountLimitsForm(forms.Form):
     output_retention = forms.CharField(
         required=False, max_length=100, label="PDF kept there for", help_text="Such as: 24 hours."
     )
+    delete_remote_after_save = forms.TypedChoiceField(
+        choices=((False, "No"), (True, "Yes")),
+        coerce=lambda value: value == "True",
+        label="Delete there after saving",
+        help_text="Once a PDF is stored and verified here; only where the provider offers it.",
+    )
     processor = forms.CharField(required=False, max_length=200, label="Processor and contract")
     data_notes = forms.CharField(
         required=False, max_length=2000, label="Notes", widget=forms.Textarea(attrs={"rows": 3})
@@ -134,7 +140,17 @@ class AccountLimitsForm(forms.Form):
         ("Reads and downloads", ("poll_interval_ms", "poll_initial_ms", "poll_max_ms", "download_interval_ms")),
         ("Deadline", ("deadline_seconds", "learned_deadline")),
         ("Price", ("price_per_job", "price_currency", "price_source")),
-        ("Data terms", ("processing_region", "source_retention", "output_retention", "processor", "data_notes")),
+        (
+            "Data terms",
+            (
+                "processing_region",
+                "source_retention",
+                "output_retention",
+                "delete_remote_after_save",
+                "processor",
+                "data_notes",
+            ),
+        ),
     )
 
     def groups(self) -> list[tuple[str, list[forms.BoundField]]]:

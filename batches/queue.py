@@ -21,6 +21,7 @@ MARK_STALE = "batches.tasks.mark_stale"
 WORK_ON_DRAFTS = "batches.tasks.work_on_drafts"
 TELL = "batches.tasks.tell"
 RETAIN = "batches.tasks.retain"
+DELETE_COPIES = "batches.tasks.delete_copies"
 WORK_ON_EXPORTS = "batches.tasks.work_on_exports"
 #: A check of the largest upload takes three minutes, far longer than what django-q2 lets a task last else. The message
 #: is handed out once more meanwhile, and whoever hears it finds the draft leased.
@@ -35,6 +36,7 @@ SCHEDULES = {
     "relaypdf: sweep": (SWEEP, 1),
     "relaypdf: check store": (CHECK_STORE, 10),
     "relaypdf: retention": (RETAIN, 1),
+    "relaypdf: copies at providers": (DELETE_COPIES, 1),
     "relaypdf: bulk actions": (CARRY_OUT, 1),
     "relaypdf: notices": (TELL, 1),
 }

@@ -35,6 +35,10 @@ def retain() -> None:
     pumping.retain()
 
 
+def delete_copies() -> None:
+    pumping.delete_copies()
+
+
 def carry_out() -> None:
     pumping.carry_out(stopping=cluster.draining, life=lives.current())
 

@@ -172,7 +172,7 @@ STATE_WRITER = "engine/transitions"
 #: Drafts have a state too, and exports, and one module each that writes it; they know no job.
 DRAFT_WRITER, EXPORT_WRITER = "engine/drafts", "engine/exports"
 #: And what settles deletions.
-DELETION_WRITER = "engine/deleting"
+DELETION_WRITERS = ("engine/deleting", "engine/copies")
 WRITES_NO_JOB = frozenset({"sandbox", "migrations"})
 WRITING_CALLS = frozenset(
     {"update", "create", "bulk_create", "get_or_create", "update_or_create", "bulk_update", "guarded_update", "Job"}
@@ -238,7 +238,7 @@ def _own_clocks(module: str, tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _state_writes(module: str, tree: ast.AST) -> Iterator[tuple[int, str]]:
-    if module in (STATE_WRITER, DRAFT_WRITER, EXPORT_WRITER, DELETION_WRITER) or _part(module) in WRITES_NO_JOB:
+    if module in (STATE_WRITER, DRAFT_WRITER, EXPORT_WRITER, *DELETION_WRITERS) or _part(module) in WRITES_NO_JOB:
         return
     # A row for `bulk.guarded_update` is a dictionary; nothing else in the engine needs a key of that name.
     rows_too = _part(module) == "engine"

@@ -172,6 +172,7 @@ class ProviderAccountAdmin(Kept):
                     "processing_region",
                     "source_retention",
                     "output_retention",
+                    "delete_remote_after_save",
                     "processor",
                     "data_notes",
                 )

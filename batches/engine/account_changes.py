@@ -41,7 +41,14 @@ LIMITS = (
     "learned_deadline",
 )
 PRICES = ("price_per_job", "price_currency", "price_source")
-TERMS = ("processing_region", "source_retention", "output_retention", "processor", "data_notes")
+TERMS = (
+    "processing_region",
+    "source_retention",
+    "output_retention",
+    "delete_remote_after_save",
+    "processor",
+    "data_notes",
+)
 EDITABLE = (*LIMITS, *PRICES, *TERMS)
 #: What reaches the provider, on a page of its own.
 SETTINGS = ("name", "base_url", "options", "download_hosts", "renders_inside")
@@ -119,6 +126,7 @@ def add(account: ProviderAccount, *, by: By, reason: str, now: datetime) -> None
 def problems_of_new(account: ProviderAccount) -> dict[str, str]:
     """Why `add` would refuse it, by the name of the field."""
     problems = {**dict(_address_problems(account.base_url)), **dict(_money_problems(account))}
+    problems |= _deletion_problems(account)
     try:
         account.full_clean()
     except ValidationError as error:
@@ -182,6 +190,7 @@ def _problems(
     """Of an account on which these columns were set anew."""
     problems = dict(_money_problems(account)) if set(differ).intersection(PRICES) else {}
     problems |= _address_problems(account.base_url) if "base_url" in differ else {}
+    problems |= _deletion_problems(account) if REACH.union(TERMS).intersection(differ) else {}
     untouched = [field.name for field in account._meta.fields if field.name not in differ]
     try:
         account.clean_fields(exclude=untouched)
@@ -208,6 +217,14 @@ def _address_problems(address: str) -> Iterable[tuple[str, str]]:
         yield "base_url", "This is no address: give one such as https://api.example.com."
     elif parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         yield "base_url", "Leave out user, password and query: secrets have fields of their own, which are not shown."
+
+
+def _deletion_problems(account: ProviderAccount) -> Iterable[tuple[str, str]]:
+    """Nobody shall believe that something is deleted which is not."""
+    known = account.kind in accounts.adapters()
+    if account.delete_remote_after_save and known and not accounts.capabilities(account).remote_delete:
+        label = accounts.adapters()[account.kind].label
+        yield "delete_remote_after_save", f"{label} deletes nothing on request, as this account is set."
 
 
 def _money_problems(account: ProviderAccount) -> Iterable[tuple[str, str]]:

@@ -10,6 +10,7 @@ step writes the same object again and has no second effect; what it came to is j
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from batches.conf import ENGINE
 from batches.engine import keeping, polling
 from batches.engine.claims import Claim
 from batches.engine.pdfcheck import PdfChecker
-from batches.models import ExchangeKind, Lane
+from batches.models import ExchangeKind, Lane, Submission
 from batches.providers import errors
 from batches.providers.base import Downloaded, ExchangeFacts, JobPhase, Provider, ResultRef
 from batches.storage import ArtifactStore, StoreError, artifact_key
@@ -246,13 +247,23 @@ def result_ref(claim: Claim, learned: dict[str, Any] | None = None) -> ResultRef
     """Where the PDF lies, as it was last read: just now, or before."""
     assert claim.submission is not None
     assert claim.submission.provider_job_id is not None
-    result = learned or claim.submission.result or {}
+    return _ref(claim.submission.provider_job_id, learned or claim.submission.result or {})
+
+
+def stored_ref(submission: Submission) -> ResultRef:
+    """The same, of a submission's row."""
+    assert submission.provider_job_id is not None, "only what the provider named has a result there"
+    return _ref(submission.provider_job_id, submission.result or {})
+
+
+def _ref(provider_job_id: str, result: Mapping[str, Any]) -> ResultRef:
     return ResultRef(
-        provider_job_id=claim.submission.provider_job_id,
+        provider_job_id=provider_job_id,
         url=result.get("url") or "",
         size_bytes=result.get("size_bytes"),
         expires_at=_instant(result.get("expires_at")),
         filename=result.get("filename") or "",
+        file_id=result.get("file_id") or "",
     )
 
 

@@ -379,5 +379,6 @@ def result_facts(
         "size_bytes": ref.size_bytes,
         "expires_at": ref.expires_at.isoformat() if ref.expires_at else None,
         "filename": ref.filename,
+        **({"file_id": ref.file_id} if ref.file_id.isprintable() and ref.file_id else {}),
         "made_at": (known or {}).get("made_at") or now.isoformat(),
     }

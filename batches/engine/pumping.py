@@ -18,6 +18,7 @@ from batches.engine import (
     carrying,
     checking,
     claims,
+    copies,
     exporting,
     exports,
     mishaps,
@@ -147,6 +148,19 @@ def retain() -> None:
     report = retaining.sweep(open_store(settings.STORAGE_URL), clock, owner=_owner())
     if report.deleted:
         log.info("retention: %d deletions are settled", report.deleted)
+
+
+def delete_copies() -> None:
+    """One slice of the deletions at providers that accounts want after saving."""
+    clock = SystemClock()
+    clock.calibrate()
+    providers = Providers(open_store(settings.STORAGE_URL))
+    try:
+        report = copies.sweep(providers, clock, owner=_owner())
+    finally:
+        providers.close()
+    if report.noted or report.asked:
+        log.info("copies at providers: %s", report)
 
 
 def carry_out(*, stopping: Callable[[], bool], life: str = "") -> None:

@@ -92,6 +92,7 @@ SETTINGS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "output_retention": (_words, "how long the provider keeps the PDF"),
     "processor": (_words, "who processes it, and under which contract"),
     "data_notes": (_words, "some words"),
+    "delete_remote_after_save": (_yes, "yes or no"),
     "download_hosts": (_hosts, "host names with commas between"),
     "renders_inside": (_yes, "yes or no"),
     "price_per_job": (_price, "a price such as 0.0013, or nothing"),

@@ -236,9 +236,9 @@ class AWSLambda(JsonApi):
                 raise answers.on_download(answer, now)
             return self._poured(answer, ref, sink, max_bytes)
 
-    def delete_remote(self, provider_job_id: str, *, now: datetime) -> Deleted:
+    def delete_remote(self, ref: ResultRef, *, now: datetime) -> Deleted:
         """S3 says of no deletion whether there was something (204 for both), so that is asked before."""
-        key = provider_job_id
+        key = ref.provider_job_id
         if self.settings.large_by_s3:
             self._asked(self._s3("delete", "DELETE", self._input_name(key), key), now, 204)
         answer = self._asked(self._s3("delete", "HEAD", self._pdf_name(key), key), now, 200, 404)

@@ -163,6 +163,7 @@ class ResultRef:
     """Where a finished PDF can be fetched. `url` may be empty where the id alone is enough.
 
     `billed` is what the provider says that it billed for it, in the account's currency; None where it does not say.
+    `file_id` is the provider's own name of the file, where its deletion is asked for by that and not by the job's.
     """
 
     provider_job_id: str
@@ -171,6 +172,7 @@ class ResultRef:
     expires_at: datetime | None = None
     filename: str = ""
     billed: Decimal | None = None
+    file_id: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -415,7 +417,7 @@ class Provider(Protocol):
         """Stream the result into `sink`. Raises `TargetRefused`, `TooLarge`, `NotFound` and transport errors."""
         ...
 
-    def delete_remote(self, provider_job_id: str, *, now: datetime) -> Deleted:
+    def delete_remote(self, ref: ResultRef, *, now: datetime) -> Deleted:
         """Delete the provider's copy of a result; only where `Capabilities.remote_delete`."""
         ...
 

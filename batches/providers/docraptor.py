@@ -223,17 +223,15 @@ class DocRaptor(JsonApi):
         link, download_id = reading.link_in(job.get("download_url")), answers.download_id_in(job)
         if download_id and not (self.is_hosted and link):
             link = f"{self.config.base_url}/download/{quote(download_id, safe='')}"
-        return ResultRef(job_id, url=link) if link else None
+        return ResultRef(job_id, url=link, file_id=download_id if self.is_hosted else "") if link else None
 
-    def delete_remote(self, provider_job_id: str, *, now: datetime) -> Deleted:
-        """Hosted files alone (3.6: C(D1, D6, D9)): by the download's id, which a status read names first."""
+    def delete_remote(self, ref: ResultRef, *, now: datetime) -> Deleted:
+        """Hosted files alone (3.6: C(D1, D6, D9)): by the download's id, which the status read named with the link."""
         if not self.is_hosted:
             self._not_offered("deletion")
-        _answer, job = self._read(self._call("delete", "GET", "/status/{id}", job_id=provider_job_id), now)
-        download_id = answers.download_id_in(job)
-        if not download_id:
-            raise NotFound("DocRaptor does not name the file of this document, so it cannot be told to delete it.")
-        return self._deleted(self._call("delete", "PATCH", "/expire/{id}", job_id=download_id), now)
+        if not ref.file_id:
+            raise NotFound("DocRaptor did not name the file of this document, so it cannot be told to delete it.")
+        return self._deleted(self._call("delete", "PATCH", "/expire/{id}", job_id=ref.file_id), now)
 
     def is_gone(self, ref: ResultRef, *, now: datetime) -> Gone:
         """Hosted files alone: their address is open and may be asked as often as wished, which no other link may be.

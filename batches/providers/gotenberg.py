@@ -246,7 +246,7 @@ class Gotenberg:
     def download(self, ref: ResultRef, sink: BinaryIO, *, max_bytes: int, now: datetime) -> Downloaded:
         raise NotFound("Gotenberg keeps no files that could be fetched.")
 
-    def delete_remote(self, provider_job_id: str, *, now: datetime) -> Deleted:
+    def delete_remote(self, ref: ResultRef, *, now: datetime) -> Deleted:
         raise NotImplementedError("Gotenberg keeps nothing that could be deleted")
 
     def is_gone(self, ref: ResultRef, *, now: datetime) -> Gone:

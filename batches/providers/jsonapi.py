@@ -112,7 +112,7 @@ class JsonApi:
     def list_receipts(self, *, now: datetime) -> Receipts | None:
         return None
 
-    def delete_remote(self, provider_job_id: str, *, now: datetime) -> Deleted:
+    def delete_remote(self, ref: ResultRef, *, now: datetime) -> Deleted:
         self._not_offered("deletion")
 
     def is_gone(self, ref: ResultRef, *, now: datetime) -> Gone:

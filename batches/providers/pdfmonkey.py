@@ -254,9 +254,9 @@ class PDFMonkey(JsonApi):
         left = answers.documents_left(answers.user_in(value))
         return left is not None and left <= 0
 
-    def delete_remote(self, provider_job_id: str, *, now: datetime) -> Deleted:
+    def delete_remote(self, ref: ResultRef, *, now: datetime) -> Deleted:
         """The file goes, payload and meta are emptied, the record stays (4.6: C(P7, P8))."""
-        return self._deleted(self._call("delete", "DELETE", f"{DOCUMENTS}/{{id}}", job_id=provider_job_id), now)
+        return self._deleted(self._call("delete", "DELETE", f"{DOCUMENTS}/{{id}}", job_id=ref.provider_job_id), now)
 
     def is_gone(self, ref: ResultRef, *, now: datetime) -> Gone:
         """By the card, which stays: without a link there is no file. What it shows after a deletion is UNKNOWN, so one

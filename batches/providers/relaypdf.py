@@ -184,9 +184,9 @@ class RelayPDF(JsonApi):
         so the key is never sent (A5: CONFIRMED P, M; PROBED)."""
         return ref.url or f"{self.config.base_url}/v1/files/{quote(ref.provider_job_id, safe='')}"
 
-    def delete_remote(self, provider_job_id: str, *, now: datetime) -> Deleted:
+    def delete_remote(self, ref: ResultRef, *, now: datetime) -> Deleted:
         """A 2xx is all the proof that there is (A5: CONFIRMED P, H; D20)."""
-        call = self._call("delete", "DELETE", "/v1/files/{id}", job_id=provider_job_id)
+        call = self._call("delete", "DELETE", "/v1/files/{id}", job_id=ref.provider_job_id)
         return self._deleted(call, now)
 
     def is_gone(self, ref: ResultRef, *, now: datetime) -> Gone:

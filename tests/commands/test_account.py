@@ -13,6 +13,7 @@ from django.utils import timezone
 from batches.engine import pacing
 from batches.models import AuditEntry, Lane, ProviderAccount
 from tests.commands.shell import run
+from tests.factories import make_account
 
 pytestmark = pytest.mark.django_db
 
@@ -143,11 +144,13 @@ def test_a_setting_without_a_value_is_told_how(sandbox: ProviderAccount) -> None
     assert "max_in_flight has no value; write max_in_flight=VALUE, with a whole number." in err
 
 
-def test_what_does_nothing_yet_cannot_be_set(sandbox: ProviderAccount) -> None:
-    code, _, err = run("account", "sandbox", "--set", "delete_remote_after_save=yes")
-    assert code == 2
-    assert "cannot be set" in err
-    assert "delete_remote_after_save" not in json.loads(run("account", "sandbox", "--json")[1])
+def test_deletion_at_the_provider_is_wished_for_only_where_it_is_offered(sandbox: ProviderAccount) -> None:
+    code, out, _ = run("account", "sandbox", "--set", "delete_remote_after_save=yes", "--json")
+    assert (code, json.loads(out)["delete_remote_after_save"]) == (0, True)
+    make_account(slug="inside", kind="gotenberg")
+    code, _, err = run("account", "inside", "--set", "delete_remote_after_save=yes")
+    assert (code, "Gotenberg deletes nothing on request" in err) == (2, True)
+    assert not ProviderAccount.objects.get(slug="inside").delete_remote_after_save
 
 
 @pytest.mark.parametrize(("given", "kept"), [("yes", True), ("no", False), ("TRUE", True)])

@@ -35,6 +35,7 @@ from batches.providers.base import (
     Downloaded,
     ExchangeFacts,
     Finished,
+    Gone,
     JobPhase,
     JobStatus,
     LookedUp,
@@ -183,6 +184,8 @@ class SimulatedProvider(Vendor):
         self.jobs: dict[str, SimulatedJob] = {}
         self.reads: list[str] = []
         self.downloads: list[str] = []
+        self.deletions: list[str] = []
+        self.keeps_deleted = False  # a deletion is answered with success, and the file is handed out all the same
         self.probes = 0
         self.look_ups: list[str] = []
         self.receipts: list[Receipt] = []
@@ -294,15 +297,25 @@ class SimulatedProvider(Vendor):
         sink.write(content)
         return Downloaded(len(content), content_type, declared, self._exchange("download", 200))
 
-    def delete_remote(self, provider_job_id: str, *, now: datetime) -> Deleted:
+    def delete_remote(self, ref: ResultRef, *, now: datetime) -> Deleted:
         assert_no_transaction()
         with self._lock:
             self._refuse_if_troubled("delete", with_key=True)
-            job = self.jobs.get(provider_job_id)
+            job = self.jobs.get(ref.provider_job_id)
             gone = job is None or job.deleted
+            self.deletions.append(ref.provider_job_id)
             if job is not None:
-                job.deleted = True
+                job.deleted = not self.keeps_deleted
             return Deleted(already_gone=gone, exchange=self._exchange("delete", 404 if gone else 204))
+
+    def is_gone(self, ref: ResultRef, *, now: datetime) -> Gone:
+        assert_no_transaction()
+        with self._lock:
+            if self.trouble is not None and self._is_hit("is_gone"):
+                raise self._error("delete", self.trouble)
+            job = self.jobs.get(ref.provider_job_id)
+            gone = job is None or job.deleted
+            return Gone(gone, self._exchange("delete", 404 if gone else 200))
 
     def check_account(self, *, now: datetime) -> AccountState:
         assert_no_transaction()

@@ -140,11 +140,11 @@ class ProviderConformance:
         assert downloaded.content_type.startswith("application/pdf")
         if not peer.provider.capabilities.remote_delete:
             with pytest.raises(ProviderError):
-                peer.provider.delete_remote(accepted.provider_job_id, now=utc_now())
+                peer.provider.delete_remote(status.result, now=utc_now())
             return
-        deleted = peer.provider.delete_remote(accepted.provider_job_id, now=utc_now())
+        deleted = peer.provider.delete_remote(status.result, now=utc_now())
         assert not deleted.already_gone
-        assert peer.provider.delete_remote(accepted.provider_job_id, now=utc_now()).already_gone
+        assert peer.provider.delete_remote(status.result, now=utc_now()).already_gone
         with pytest.raises(NotFound):
             peer.provider.download(status.result, io.BytesIO(), max_bytes=MAX_BYTES, now=utc_now())
 
@@ -176,7 +176,7 @@ class ProviderConformance:
         downloaded = peer.provider.download(status.result, io.BytesIO(), max_bytes=MAX_BYTES, now=utc_now())
         exchanges = [accepted.exchange, status.exchange, downloaded.exchange]
         if peer.provider.capabilities.remote_delete:
-            exchanges.append(peer.provider.delete_remote(accepted.provider_job_id, now=utc_now()).exchange)
+            exchanges.append(peer.provider.delete_remote(status.result, now=utc_now()).exchange)
         kept = repr(exchanges)
         for secret in filter(None, [*peer.secrets, accepted.provider_job_id, status.result.url, "Adaeze Okoye"]):
             assert secret not in kept

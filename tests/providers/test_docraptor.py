@@ -18,7 +18,7 @@ from typing import Any
 import docraptor
 import pytest
 
-from batches.providers.base import KEY_PLACE, DocumentSource, JobPhase, ProviderConfig
+from batches.providers.base import KEY_PLACE, DocumentSource, JobPhase, ProviderConfig, ResultRef
 from batches.providers.docraptor import DocRaptor
 from batches.providers.docraptor_answers import error_words
 from batches.providers.errors import (
@@ -321,17 +321,18 @@ def test_a_hosted_file_is_open_until_it_is_deleted_and_then_provably_gone(double
     assert not provider.is_gone(result, now=utc_now()).is_gone
     provider.download(result, io.BytesIO(), max_bytes=MAX_BYTES, now=utc_now())
     assert not any("Authorization" in seen.headers for seen in double.seen("download")), "it needs no key"
-    deleted = provider.delete_remote(job_id, now=utc_now())
+    deleted = provider.delete_remote(result, now=utc_now())
     assert (deleted.already_gone, deleted.exchange.request["method"]) == (False, "PATCH")
+    assert len(double.seen("delete")) == 1, "one call is one exchange"
     gone = provider.is_gone(result, now=utc_now())
     assert (gone.is_gone, gone.exchange.kind) == (True, "delete")
     with pytest.raises(NotFound):
         provider.download(result, io.BytesIO(), max_bytes=MAX_BYTES, now=utc_now())
 
 
-def test_a_hosted_file_whose_job_is_not_known_any_more_is_not_called_deleted(double: DocRaptorDouble) -> None:
+def test_a_hosted_file_that_was_never_named_is_not_called_deleted(double: DocRaptorDouble) -> None:
     with pytest.raises(NotFound):
-        adapter(double, hosting="hosted").delete_remote("nobodys", now=utc_now())
+        adapter(double, hosting="hosted").delete_remote(ResultRef("unnamed"), now=utc_now())
     assert double.seen("delete") == []
 
 

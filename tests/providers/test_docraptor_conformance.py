@@ -181,7 +181,7 @@ class TestHandedOutAFewTimes(TestHosted):
         assert set(downloaded.declared_sizes) == {downloaded.byte_count} == {len(sink.getvalue())}
         assert not peer.provider.capabilities.remote_delete
         for refused in (
-            lambda: peer.provider.delete_remote(status.provider_job_id, now=utc_now()),
+            lambda: peer.provider.delete_remote(status.result or ResultRef(""), now=utc_now()),
             lambda: peer.provider.is_gone(status.result or ResultRef(""), now=utc_now()),
         ):
             with pytest.raises(NotFound) as caught:

@@ -142,7 +142,7 @@ class GotenbergConformance(ProviderConformance):
         assert downloaded.content_type == "application/pdf"
         assert not peer.provider.capabilities.remote_delete
         with pytest.raises(NotImplementedError):
-            peer.provider.delete_remote(accepted.provider_job_id, now=utc_now())
+            peer.provider.delete_remote(status.result, now=utc_now())
         with pytest.raises(NotImplementedError):
             peer.provider.is_gone(status.result, now=utc_now())
 

@@ -321,12 +321,12 @@ def test_a_card_that_still_names_a_link_is_not_believed_to_be_gone(peer: PDFMonk
     peer.double.switches.deleted_shows_link = True
     result = peer.finished(started(peer)).result
     assert result is not None
-    peer.provider.delete_remote(result.provider_job_id, now=NOW)
+    peer.provider.delete_remote(result, now=NOW)
     assert not peer.provider.is_gone(result, now=NOW).is_gone
     peer.double.switches.delete_forgets = True
-    peer.provider.delete_remote(result.provider_job_id, now=NOW)
+    peer.provider.delete_remote(result, now=NOW)
     assert peer.provider.is_gone(result, now=NOW).is_gone
-    assert peer.provider.delete_remote(result.provider_job_id, now=NOW).already_gone
+    assert peer.provider.delete_remote(result, now=NOW).already_gone
 
 
 # --- webhooks ---

@@ -109,7 +109,7 @@ class TestAgainstTheDouble(ProviderConformance):
         assert set(downloaded.declared_sizes) == {downloaded.byte_count} == {len(sink.getvalue())}
         assert not peer.provider.is_gone(status.result, now=utc_now()).is_gone
         for _ in range(2):
-            deleted = peer.provider.delete_remote(accepted.provider_job_id, now=utc_now())
+            deleted = peer.provider.delete_remote(status.result, now=utc_now())
             assert (deleted.already_gone, deleted.exchange.status) == (False, 204)
         assert peer.provider.is_gone(status.result, now=utc_now()).is_gone
         with pytest.raises(NotFound):

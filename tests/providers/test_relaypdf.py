@@ -317,7 +317,7 @@ def test_an_answer_that_quotes_everything_back_is_kept_without_secrets(
     for point, ask in (
         ("submit", lambda: submit(provider)),
         ("poll", lambda: provider.fetch_status(job_id, now=NOW)),
-        ("delete", lambda: provider.delete_remote(job_id, now=NOW)),
+        ("delete", lambda: provider.delete_remote(ResultRef(job_id), now=NOW)),
         ("download", lambda: provider.download(ResultRef(job_id), io.BytesIO(), max_bytes=99, now=NOW)),
         ("account", lambda: provider.check_account(now=NOW)),
     ):

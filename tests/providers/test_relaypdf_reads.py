@@ -251,12 +251,12 @@ def test_a_balance_is_read_as_it_stands_or_not_at_all(
 @pytest.mark.parametrize(("status", "body"), [(200, {"ok": True}), (204, None), (200, b""), (202, None)])
 def test_any_2xx_is_a_deletion(provider: RelayPDF, double: RelayPDFDouble, status: int, body: Any) -> None:
     double.answer("delete", status, body)
-    assert not provider.delete_remote("pdf_1", now=NOW).already_gone
+    assert not provider.delete_remote(ResultRef("pdf_1"), now=NOW).already_gone
     assert double.requests[0].headers["Authorization"] == f"Bearer {API_KEY}"
 
 
 def test_a_file_that_is_gone_counts_as_deleted(provider: RelayPDF) -> None:
-    assert provider.delete_remote("pdf_1", now=NOW).already_gone
+    assert provider.delete_remote(ResultRef("pdf_1"), now=NOW).already_gone
 
 
 def test_the_account_is_read_tolerantly(provider: RelayPDF, double: RelayPDFDouble) -> None:

@@ -207,7 +207,7 @@ class RemoteProvider(Vendor):
         declared = tuple(size for size in (announced, ref.size_bytes) if size is not None)
         return Downloaded(len(content), content_type, declared, self.remote.exchange("download", 200))
 
-    def delete_remote(self, provider_job_id: str, *, now: datetime) -> Deleted:
+    def delete_remote(self, ref: ResultRef, *, now: datetime) -> Deleted:
         self._call("delete")
         return Deleted(already_gone=False, exchange=self.remote.exchange("delete", 204))
 

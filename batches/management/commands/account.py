@@ -160,6 +160,7 @@ def _facts(account: ProviderAccount) -> dict[str, Any]:
         "key_retention_source": account.key_retention_source,
         "download_hosts": account.download_hosts,
         "renders_inside": account.renders_inside,
+        "delete_remote_after_save": account.delete_remote_after_save,
         "price_per_job": str(account.price_per_job) if account.price_per_job is not None else None,
         "price_currency": account.price_currency,
         "has_api_key": selectors.is_set(account, "api_key"),
