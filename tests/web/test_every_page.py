@@ -157,6 +157,11 @@ def test_every_page_with_rows_of_every_kind(page: Page, things: dict[str, str], 
         look_at(page)
 
 
+#: Cells of a list, and forms of rows, whose words or fields lie over what stands beside them.
+RUNS_OVER = """() => [...document.querySelectorAll(".results tbody :is(td, th), .inline-group fieldset")]
+  .filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.textContent.trim().slice(0, 60))"""
+
+
 def test_the_admin(browser: Browser, site: str, account: ProviderAccount, workspace: Workspace, varied: Batch) -> None:
     """Its index, lists, and forms with every kind of field: words, instants, choices, rows of others."""
     root = User.objects.get(username="root")
@@ -164,9 +169,10 @@ def test_the_admin(browser: Browser, site: str, account: ProviderAccount, worksp
     shown = (*(f"{each}/change/" for each in forms), f"batches/batch/{varied.pk}/change/")
     with chrome.watched(browser, site, expected=DJANGOS_COMPLAINTS) as page:
         chrome.sign_in(page, "root", PASSWORD)
-        for path in ("", "batches/provideraccount/", "batches/job/", *shown):
+        for path in ("", "batches/provideraccount/", "batches/job/", "batches/batchitem/", *shown):
             page.goto(f"/admin/{path}")
             look_at(page, ours=False)
+            assert page.evaluate(RUNS_OVER) == [], path
 
 
 def test_the_help_of_every_page_is_about_that_page(workspace: Workspace, things: dict[str, str]) -> None:
