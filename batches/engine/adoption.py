@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from django.db import IntegrityError, transaction
 
 from batches import queue, wording
-from batches.conf import ENGINE
-from batches.engine import audit, deadlines, exchanges, giving_way, polling, proofs, transitions, wakeups
+from batches.engine import audit, deadlines, exchanges, giving_way, kept, polling, proofs, transitions, wakeups
 from batches.engine.contention import again_after_deadlock
 from batches.engine.exchanges import Evidence
 from batches.engine.orders import Order, Result
@@ -265,7 +264,7 @@ def _taken(target: Submission, status: JobStatus, *, now: datetime) -> dict[str,
         "failed_again_at": None,
         "watch_at": None,
         # Also the mark that nobody saw how long it took, so that nothing is learned from it.
-        "watch_until": now + timedelta(seconds=ENGINE.link_lifetime_seconds),
+        "watch_until": now + kept.at_account(target.account_id),
         **result,
     }
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from batches import figures, wording
-from batches.conf import ENGINE
-from batches.engine import callbacks, collection, keeping, retries
+from batches.engine import callbacks, collection, keeping, kept, retries
 from batches.engine.pdfcheck import PdfChecker
 from batches.models import (
     Artifact,
@@ -168,7 +167,7 @@ def _windows(submissions: Sequence[Submission], *, now: datetime) -> Iterator[Se
 
 def time_of(doubtful: Sequence[Submission]) -> tuple[datetime, datetime]:
     """When a trace of these, at least one, may have been left: from the first send on, while their PDF is kept."""
-    ends = max(row.last_sent_at for row in doubtful) + timedelta(seconds=ENGINE.link_lifetime_seconds)
+    ends = max(row.last_sent_at for row in doubtful) + kept.at_account(doubtful[0].account_id)
     return min(row.first_sent_at for row in doubtful), ends
 
 

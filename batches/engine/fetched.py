@@ -13,7 +13,7 @@ from typing import Any
 
 from batches import wording
 from batches.conf import ENGINE
-from batches.engine import links, polling, retries, storerepair
+from batches.engine import kept, links, polling, retries, storerepair
 from batches.engine.changes import ArtifactFacts, Change, moving
 from batches.engine.claims import Claim
 from batches.engine.collection import Collected, NotCollected, Trail
@@ -76,7 +76,7 @@ def judge_not_collected(claim: Claim, missed: NotCollected, context: PollContext
             f"{missed.words} The provider's job id is kept, and nothing was submitted again."
         )
         return _ending(change, JobState.FAILED, FailureClass.BAD_OUTPUT, words, claim.fetch_count)
-    dies_at = link_dies_at(claim, missed.result)
+    dies_at = link_dies_at(claim, context.account.kind, missed.result)
     if missed.kind != "bad_output":
         fetches = claim.fetch_count  # the file was never judged; waiting is not failing
         if now >= dies_at:
@@ -147,13 +147,13 @@ def _unfinished(change: Change, missed: NotCollected, fetches: int, *, now: date
     )
 
 
-def link_dies_at(claim: Claim, learned: dict[str, Any] | None = None) -> datetime:
+def link_dies_at(claim: Claim, kind: str, learned: dict[str, Any] | None = None) -> datetime:
     """When the provider's copy is gone, as it said last, else by the lifetime that is believed.
 
     Not counted from when the job's state changed, where it is known when the file was made: a job comes back to here.
     """
     known = claim.submission.result if claim.submission else None
-    return links.dies_at(claim.state_changed_at, learned or known)
+    return links.dies_at(claim.state_changed_at, learned or known, kept.at_kind(kind))
 
 
 def _learned(outcome: Collected | NotCollected | Trail) -> dict[str, Any]:

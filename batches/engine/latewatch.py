@@ -21,7 +21,7 @@ from django.db.models import Q, QuerySet
 
 from batches import wording
 from batches.conf import ENGINE
-from batches.engine import alerts, breaker, exchanges, giving_way, pacing, polling, transitions
+from batches.engine import alerts, breaker, exchanges, giving_way, kept, pacing, polling, transitions
 from batches.engine.blocks import Blocks
 from batches.engine.changes import Change
 from batches.engine.contention import again_after_deadlock
@@ -87,10 +87,7 @@ def begun(
     # The provider's retention begins when its job ends, and a job past its deadline has not been seen to end.
     from_at = change.at if move.to_state is JobState.DEADLINE_EXCEEDED else known.accepted_at
     capabilities = provider().capabilities if provider else None
-    # A link that is renewed by asking ends sooner than its file, of which nothing is known then.
-    lifetime = capabilities.link_lifetime_seconds if capabilities and not capabilities.link_refresh else None
-    kept_for = lifetime or ENGINE.link_lifetime_seconds
-    until = from_at + timedelta(seconds=kept_for)
+    until = from_at + kept.by(capabilities)
     if until <= change.at:
         return change
     first = timedelta(seconds=ENGINE.watch_first_seconds)

@@ -13,8 +13,7 @@ from typing import Any
 
 from django.db.models import Count
 
-from batches.conf import ENGINE
-from batches.engine import alerts, mishaps
+from batches.engine import alerts, kept, mishaps
 from batches.models import Alert, AlertKind, Job, JobState, ProviderAccount, Submission, SubmissionOutcome
 
 #: Of a link's life, what may pass before a person is told: three quarters are left to do something about it.
@@ -33,19 +32,16 @@ class Late:
     first_dies_at: datetime
 
 
-def dies_at(rendered_at: datetime, result: dict[str, Any] | None) -> datetime:
-    """When a link ends, as the provider said, else by the lifetime that is believed, from when the file was made.
+def dies_at(rendered_at: datetime, result: dict[str, Any] | None, kept_for: timedelta) -> datetime:
+    """When a link ends, as the provider said, else `kept_for` (`kept.py`) after the file was made.
 
-    `rendered_at` stands in where only rows of an earlier version know of it.
-
-    Not by the adapter's capabilities, which `latewatch` asks before it believes: whoever asks here (the sweep, which
-    looks at all accounts, and the repair of the store) has rows only, and an adapter is made with the account's key.
+    `rendered_at` stands in where only rows of an earlier version know when that was.
     """
     known = result or {}
     if said := known.get("expires_at"):
         return datetime.fromisoformat(said)
     made_at = datetime.fromisoformat(known["made_at"]) if known.get("made_at") else rendered_at
-    return made_at + timedelta(seconds=ENGINE.link_lifetime_seconds)
+    return made_at + kept_for
 
 
 def is_late(rendered_at: datetime, ends_at: datetime, *, now: datetime) -> bool:
@@ -57,13 +53,13 @@ def tell_late(*, now: datetime) -> int:
     waiting = (
         Submission.objects.filter(job__state=JobState.RENDERED, outcome=SubmissionOutcome.OPEN)
         .order_by("job__state_changed_at")
-        .values_list("job__account_id", "job__state_changed_at", "result")
+        .values_list("job__account_id", "job__account__kind", "job__state_changed_at", "result")
     )
     rows = list(waiting[: ROWS_MOST + 1])
     late: dict[int, list[tuple[datetime, datetime]]] = {}
-    for account_id, rendered_at, result in rows[:ROWS_MOST]:
+    for account_id, kind, rendered_at, result in rows[:ROWS_MOST]:
         with mishaps.contained(f"the look at a link of account {account_id}"):
-            ends_at = dies_at(rendered_at, result)
+            ends_at = dies_at(rendered_at, result, kept.at_kind(kind))
             if is_late(rendered_at, ends_at, now=now):
                 late.setdefault(account_id, []).append((rendered_at, ends_at))
     for account in ProviderAccount.objects.filter(pk__in=late).only("pk", "name"):

@@ -15,7 +15,7 @@ from typing import Any
 from django.db import transaction
 
 from batches import wording
-from batches.engine import keeping, links, transitions
+from batches.engine import keeping, kept, links, transitions
 from batches.engine.clock import Clock
 from batches.engine.contention import again_after_deadlock
 from batches.engine.transitions import Move
@@ -159,7 +159,7 @@ def may_live(artifact: Artifact, *, now: datetime) -> bool:
     submission = artifact.submission
     if artifact.remote_deleted_at or artifact.remote_delete_requested_at or not submission.provider_job_id:
         return False
-    if now >= links.dies_at(artifact.stored_at, submission.result):
+    if now >= links.dies_at(artifact.stored_at, submission.result, kept.at_account(submission.account_id)):
         return False
     return not Submission.objects.filter(job_id=submission.job_id, outcome=SubmissionOutcome.OPEN).exists()
 

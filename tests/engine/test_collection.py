@@ -236,9 +236,9 @@ def test_a_limit_on_downloads_pauses_that_lane_alone_and_one_on_the_read_for_a_l
 def test_a_link_dies_when_the_provider_said_else_after_the_believed_lifetime() -> None:
     said = NOW + timedelta(minutes=5)
     known = accepted_submission(result={"url": "u", "expires_at": said.isoformat()})
-    assert fetched.link_dies_at(claim(JobState.RENDERED, submission=known)) == said
+    assert fetched.link_dies_at(claim(JobState.RENDERED, submission=known), "relaypdf") == said
     believed = NOW + timedelta(seconds=ENGINE.link_lifetime_seconds)
-    assert fetched.link_dies_at(claim(JobState.RENDERED)) == believed
+    assert fetched.link_dies_at(claim(JobState.RENDERED), "relaypdf") == believed
 
 
 def test_the_believed_lifetime_begins_when_the_file_was_made_and_not_when_the_job_came_back_to_it() -> None:
@@ -247,7 +247,7 @@ def test_the_believed_lifetime_begins_when_the_file_was_made_and_not_when_the_jo
     again = polling.result_facts(ResultRef("pdf_7", url="v"), known=first, now=NOW)
     assert (again["url"], again["made_at"]) == ("v", made_at.isoformat())
     known = claim(JobState.RENDERED, submission=accepted_submission(result=again), state_changed_at=NOW)
-    assert fetched.link_dies_at(known) == made_at + timedelta(seconds=ENGINE.link_lifetime_seconds)
+    assert fetched.link_dies_at(known, "relaypdf") == made_at + timedelta(seconds=ENGINE.link_lifetime_seconds)
 
 
 def test_where_the_file_lies_is_read_back_as_it_was_kept() -> None:

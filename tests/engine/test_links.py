@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from batches.engine import links
+from batches.conf import ENGINE
+from batches.engine import evidence, kept, links
 from batches.models import Alert, Job, JobState, ProviderAccount
+from batches.providers import PROVIDERS
 from tests import factories
-from tests.factories import NOW
+from tests.factories import NOW, make_accepted_job
 
 HOUR = timedelta(hours=1)
 
@@ -71,3 +74,25 @@ def test_an_account_is_crowded_by_its_own_finished_pdfs_only() -> None:
     accounts = [mine.pk, other.pk]
     assert links.crowded(accounts, most=2) == {mine.pk}
     assert links.crowded(accounts, most=3) == set()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("said", "is_renewed", "seconds"),
+    [
+        (3 * 86400, False, 3 * 86400),
+        (None, False, ENGINE.link_lifetime_seconds),
+        (60, True, ENGINE.link_lifetime_seconds),
+    ],
+)
+def test_a_file_is_believed_to_live_as_its_adapter_says_and_else_as_is_assumed(
+    said: int | None, is_renewed: bool, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = PROVIDERS["relaypdf"]
+    told = replace(adapter.capabilities, link_lifetime_seconds=said, link_refresh=is_renewed)
+    monkeypatch.setattr(adapter, "capabilities", told)
+    submission = make_accepted_job().submissions.get()
+    believed = timedelta(seconds=seconds)
+    assert kept.at_account(submission.account_id) == believed
+    assert links.dies_at(NOW, None, kept.at_kind("relaypdf")) == NOW + believed
+    assert evidence.time_of([submission])[1] == submission.last_sent_at + believed

@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from batches import selectors
-from batches.engine import links
+from batches.engine import kept, links
 from batches.models import Submission
 from batches.providers import errors
 from batches.providers.base import DocumentSource, PreparedRequest, ProviderConfig
@@ -258,7 +258,7 @@ def test_64_half_an_hour_is_half_an_hour_when_the_clocks_change(
     rendered_at, result = link.events.get(to_state="rendered").at, link.submissions.get().result
     made_at = datetime.fromisoformat(result["made_at"])
     assert timedelta(0) <= rendered_at - made_at < timedelta(seconds=5)
-    assert links.dies_at(rendered_at, result) - made_at == timedelta(hours=24)
+    assert links.dies_at(rendered_at, result, kept.at_kind("relaypdf")) - made_at == timedelta(hours=24)
     client.force_login(admin_user)
     page = client.get(f"/documents/{link.version.document.public_id}/").text
     assert f'title="{link.deadline_at:%Y-%m-%d %H:%M:%S} UTC"' in page
