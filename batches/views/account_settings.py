@@ -17,7 +17,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
-from batches import account_rows, rights
+from batches import account_rows, comparing, rights
 from batches.account_forms import AccountLimitsForm, AccountReachForm, NewAccountForm
 from batches.engine import account_changes, account_ties, accounts
 from batches.models import ProviderAccount, Workspace
@@ -144,11 +144,5 @@ def _unit_words(kind: str) -> str:
 def _promises(kind: str) -> list[str]:
     """What somebody who chooses between kinds wants to know first."""
     can: Any = accounts.adapters()[kind].capabilities
-    if not can.bills:
-        lost = "A document whose answer was lost is sent again, at no cost."
-    elif can.client_key or can.drafts:
-        lost = "A document whose answer was lost is not billed twice."
-    else:
-        lost = "Nothing protects from a second bill, so a document whose answer was lost waits for a person."
     bills = f"Bills each {can.billed_unit}." if can.bills else "Bills nothing; it runs on machines of your own."
-    return [bills, lost]
+    return [bills, f"After a lost answer: {comparing.lost_answer(can)}."]

@@ -13,6 +13,7 @@ from django.test import Client
 from batches.engine import accounts
 from batches.models import AuditEntry, ProviderAccount, Role, Workspace
 from batches.models.fields import stored_at
+from batches.providers import PROVIDERS
 from tests.factories import make_accepted_job, make_account, make_batch
 from tests.web.conftest import make_member, signed_in
 
@@ -183,3 +184,9 @@ def test_a_page_says_since_when_a_secret_is_set_and_needs_no_key_for_it(
         text = manager.get(page).text
         assert "set since" in text
         assert "2023" in text
+
+
+def test_each_kind_says_what_becomes_of_a_lost_answer_as_the_table_of_providers_does(manager: Client) -> None:
+    page = manager.get("/new-account/").content.decode()
+    assert page.count("After a lost answer: ") == len(PROVIDERS)
+    assert "After a lost answer: sent again: at worst one more run." in page
