@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
+from django import forms
 from django.db import connection
 from django.test import Client
 
@@ -40,7 +41,8 @@ def as_sent(page: Any, **changed: str) -> dict[str, str]:
     for name in ("form", "whose", "reach", "limits"):
         for field in page.context.get(name) or ():
             value = field.value()
-            if not field.field.disabled and value is not False:
+            is_unticked = value is False and isinstance(field.field.widget, forms.CheckboxInput)
+            if not field.field.disabled and not is_unticked:
                 found[field.name] = "" if value is None else str(value)
     return found | changed
 
