@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from batches import figures, wording
-from batches.engine import callbacks, collection, keeping, kept, retries
+from batches.engine import callbacks, collection, keeping, kept, retries, standings
 from batches.engine.pdfcheck import PdfChecker
 from batches.models import (
     Artifact,
@@ -20,6 +20,7 @@ from batches.models import (
     Exchange,
     ExchangeKind,
     Job,
+    ProviderAccount,
     Submission,
     SubmissionOutcome,
     WebhookEvent,
@@ -103,7 +104,9 @@ def collect(item_id: int, *, store: ArtifactStore, checker: PdfChecker, now: dat
         Sentence(f"The provider called the address of submission {row.sequence}: it arrived, and may be billed.", at)
         for row, at in calls.items()
     ]
-    sentences = [*_sent(job, submissions), *_windows(submissions, now=now), *events, *called, *in_store]
+    kind = ProviderAccount.objects.values_list("kind", flat=True).get(pk=job.account_id)
+    windows = _windows(submissions, is_harmless=standings.repeat_price(kind) is not None, now=now)
+    sentences = [*_sent(job, submissions), *windows, *events, *called, *in_store]
     dated = sorted((each for each in sentences if each.at), key=lambda each: each.at or now)
     undated = [each for each in sentences if each.at is None]
     known = frozenset(row.pk for row in calls)
@@ -150,11 +153,16 @@ def _answer(exchange: Exchange) -> str:
     return f"HTTP {exchange.status}" if exchange.status else "no answer"
 
 
-def _windows(submissions: Sequence[Submission], *, now: datetime) -> Iterator[Sentence]:
+def _windows(submissions: Sequence[Submission], *, is_harmless: bool, now: datetime) -> Iterator[Sentence]:
+    """Until when each may be repeated; `is_harmless`: at this provider a repeat always may."""
     for row in submissions:
         if not row.in_doubt or row.provider_job_id or row.outcome != SubmissionOutcome.OPEN:
             continue
-        if row.resend_until is None:
+        if is_harmless:
+            yield Sentence(
+                f"Submission {row.sequence} may be sent again at any time: a repeat makes no second document."
+            )
+        elif row.resend_until is None:
             yield Sentence(f"A repeat of submission {row.sequence} was never safe: no key protects it.")
         elif retries.may_resend(row.resend_until, now):
             until = f"{row.resend_until:%Y-%m-%d %H:%M} UTC"

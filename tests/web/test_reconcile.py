@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from batches.engine import accounts
-from batches.models import AuditEntry, Batch, Job, JobState, Role, Submission, Workspace
+from batches.models import AuditEntry, Batch, Job, JobState, ProviderAccount, Role, Submission, Workspace
 from tests import factories
 from tests.engine.simulated import Complete, SimulatedJob, SimulatedProvider
 from tests.engine.virtual_time import VirtualClock
@@ -72,6 +72,13 @@ def test_the_page_shows_evidence_verdict_and_prices_and_asks_nobody(
     assert "Retry" not in page
     assert provider.reads == provider.look_ups == []
     assert not AuditEntry.objects.exists()
+
+
+def test_the_page_names_no_window_where_a_repeat_is_always_harmless(lost: Job, operator: Client) -> None:
+    ProviderAccount.objects.update(kind="gotenberg")
+    page = plain(operator.get(page_of(lost)).text)
+    assert "may be sent again at any time: a repeat makes no second document" in page
+    assert "is over" not in page
 
 
 def test_the_document_page_leads_there_only_while_something_is_uncertain(
