@@ -36,6 +36,7 @@ ACTIONS: Mapping[str, str] = {
     "start_upload": "Asked to start",
     "discard_upload": "Discarded",
     "sweep_upload": "Swept what nobody came back to:",
+    "change_retention": "Changed for how long content is kept in",
     "pause_batch": "Paused",
     "resume_batch": "Resumed",
     "release_batch": "Released after a look at its sample:",

@@ -54,6 +54,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("inbox", "The webhook inbox", ("inbox", "inbox_event", "inbox_replay")),
     Topic("vitals", "Health", ("vitals",)),
     Topic("audit", "The audit log", ("audit_list",)),
+    Topic("retention", "Retention and deletion", ("retention_list", "retention_detail", "document_deletions")),
     Topic("rights", "Who may do what", ("rights_list",)),
     Topic("states", "What each state means, and what to do"),
     Topic("verbs", "What each verb does, and what it costs"),

@@ -76,6 +76,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("inbox", "Webhook inbox", "batches:inbox", "w", holders(rights.VIEW_EVENTS)),
     Entry("vitals", "Health", "batches:vitals", "v", holders(rights.VIEW_HEALTH)),
     Entry("audit", "Audit", "batches:audit_list", "l", holders(rights.VIEW_AUDIT)),
+    Entry("retention", "Retention", "batches:retention_list", "d", holders(rights.MANAGE_RETENTION)),
     Entry("admin", "Admin", "admin:index", "i", staff),
 )
 

@@ -15,7 +15,7 @@ from django.utils.cache import patch_vary_headers
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_POST, require_safe
 
-from batches import cursors, documents, filenames, listings, places, rights, selectors, storage, wording
+from batches import cursors, deletions, documents, filenames, listings, places, rights, selectors, storage, wording
 from batches.engine import elsewhere, notes, staleness, standings, terms
 from batches.models import (
     FAILED_STATES,
@@ -135,6 +135,7 @@ def _context(request: SignedInRequest, document: Document, wanted: str | None) -
         "document": document,
         "nav": "batches",
         "history": history,
+        "countdown": deletions.countdown(history.version, job, now=now),
         "terms_batch": None if is_elsewhere else started,
         "terms_account": job.account if is_elsewhere else None,
         "terms": terms.of_account(job.account) if is_elsewhere else started.terms if started else {},

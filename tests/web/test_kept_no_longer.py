@@ -12,13 +12,26 @@ import pytest
 from django.conf import settings
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.utils import timezone
 
 from batches import results, storage
 from batches.engine import retaining
 from batches.manifests import fingerprint
-from batches.models import Batch, BatchItem, Deletion, DocumentVersion, Draft, Job, JobState, Role, Workspace
+from batches.models import (
+    AuditEntry,
+    Batch,
+    BatchItem,
+    Deletion,
+    DocumentVersion,
+    Draft,
+    Job,
+    JobState,
+    Role,
+    Submission,
+    Workspace,
+)
 from tests.engine.carried import Clock
-from tests.factories import NOW, make_job, make_saved_job, make_submission
+from tests.factories import NOW, make_deletion, make_job, make_saved_job, make_submission
 from tests.web.conftest import make_member, signed_in
 from tests.web.stored import store_pdf
 
@@ -121,3 +134,68 @@ def check(page: Any) -> Any:
     """What the check of the newest upload said."""
     assert page.status_code == 200
     return Draft.objects.latest("pk").report
+
+
+def test_a_policy_is_set_on_its_page_after_a_look_at_what_it_would_delete(
+    batch: Batch, workspace: Workspace, manager: Client
+) -> None:
+    make_saved_job(batch=batch)
+    make_job(batch=batch, state=JobState.UNKNOWN)
+    Job.objects.update(state_changed_at=timezone.now() - timedelta(days=40))
+    Batch.objects.update(created_at=timezone.now() - timedelta(days=40))
+    address = f"/retention/{workspace.slug}/"
+    assert manager.get(address).status_code == 403
+    admin = signed_in(make_member(workspace, "an.admin", Role.ADMIN))
+    assert admin.get("/retention/", follow=True).redirect_chain == [(address, 302)]
+    assert "everything is kept for ever" in admin.get(address).text
+    days = {"keep_inputs_days": "30", "keep_outputs_days": "", "keep_evidence_days": ""}
+    tried = admin.post(address, days | {"try": "yes"}).text
+    assert "1: it is not known whether the provider has it; reconcile it" in tried
+    workspace.refresh_from_db()
+    assert (workspace.keep_inputs_days, Deletion.objects.count()) == (None, 0)
+    assert admin.post(address, days | {"keep_evidence_days": "7"}).status_code == 422
+    assert "from now on" in admin.post(address, days | {"reason": "Agreed."}, follow=True).text
+    workspace.refresh_from_db()
+    entry = AuditEntry.objects.get(action="change_retention")
+    assert (workspace.keep_inputs_days, entry.reason) == (30, "Agreed.")
+    assert entry.facts["after"]["keep_inputs_days"] == "30 days"
+    assert "so already" in admin.post(address, days, follow=True).text
+
+
+def test_the_certificate_says_what_went_what_is_not_proven_and_what_is_left(batch: Batch, viewer: Client) -> None:
+    job = make_saved_job(batch=batch)
+    store_pdf(job, PDF)
+    sent = job.submissions.get()
+    Submission.objects.filter(pk=sent.pk).update(result={"expires_at": "2026-03-03T09:00:00+00:00"})
+    assert "Nothing of it was deleted." in viewer.get(page(job, "deletions")).text
+    retain(batch, inputs=30, outputs=60)
+    address = page(job, "deletions.json").rstrip("/")
+    found = viewer.get(address).json()
+    gone = {(row["what"], row["where"], row["state"]) for row in found["deletions"]}
+    assert gone == {(what, "here", "confirmed") for what in ("input", "request", "manifest")}
+    assert {row["sha256"] for row in found["deletions"] if row["what"] == "input"} == {job.version.input_sha256}
+    left = {(each["what"], each["where"].split(" (")[0]): (each["until"] or "")[:10] for each in found["still_there"]}
+    assert left == {
+        ("PDF", "Here"): "2026-05-01",
+        ("Facts of requests, bodies of webhooks", "Here"): "",
+        ("PDF", "At the provider"): "2026-03-03",
+    }
+    assert len(found["not_proven"]) == 1, "of backups nothing is said"
+    words = "The provider said <something> of Somebody."
+    ended = {"state": "failed", "settled_at": NOW, "due_at": None, "words": words}
+    make_deletion(submission=sent, what="pdf", where="provider", **ended)
+    told = viewer.get(address).json()
+    assert "never confirmed" in told["not_proven"][0]
+    shown = viewer.get(page(job, "deletions")).text
+    assert ("never confirmed" in shown, "Somebody" in shown + str(told)) == (True, False)
+
+
+def test_the_page_of_a_document_counts_down(batch: Batch, operator: Client) -> None:
+    job = make_saved_job(batch=batch)
+    Job.objects.update(state_changed_at=timezone.now() - timedelta(days=18))
+    Workspace.objects.update(keep_inputs_days=30)
+    shown = operator.get(page(job)).text
+    assert "<dt>Input is deleted</dt><dd>in 12 days</dd>" in shown
+    assert "PDF is deleted" not in shown
+    Job.objects.update(state=JobState.PENDING)
+    assert "Input is deleted" not in operator.get(page(job)).text

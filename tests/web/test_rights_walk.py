@@ -166,6 +166,11 @@ TABLE: Mapping[str, Row] = {
     # Everybody's own list: nobody reads somebody else's.
     "notice_list": Row(reads=SIGNED_IN, is_shared=True),
     "notices_seen": Row(acts=SIGNED_IN, sent={"up_to": "1"}, is_shared=True),
+    # An outsider is an admin elsewhere.
+    "retention_list": Row(reads=SIGNED_IN, is_shared=True),
+    "retention_detail": Row(reads={"admin"}, acts={"admin"}, arguments=("workspace",)),
+    "document_deletions": Row(reads=MEMBERS, arguments=OF_DOCUMENT),
+    "document_deletions_json": Row(reads=MEMBERS, arguments=OF_DOCUMENT),
     "rights_list": Row(reads=SIGNED_IN, is_shared=True),
     # An outsider is an admin elsewhere, and reads the part of that workspace.
     "audit_list": Row(reads=MANAGERS | {"outsider"}, is_shared=True),
@@ -223,6 +228,7 @@ def things(batch: Batch, operator: Client, artifact_folder: Any, settings: Any) 
         "event": str(make_event(account=own, provider_job_id="pdf_1").pk),
         "template": "invoice",
         "draft": Draft.objects.get().public_id,
+        "workspace": batch.workspace.slug,
         "batch": batch.public_id,
         "action": action.public_id,
         "across": across.public_id,
