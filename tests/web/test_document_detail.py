@@ -325,7 +325,7 @@ def test_a_version_without_a_pdf_has_none(batch: Batch, operator: Client) -> Non
 def test_a_file_deleted_by_retention_is_said_to_be(saved: Job, operator: Client) -> None:
     saved.version.artifact.local_deleted_at = NOW
     saved.version.artifact.save()
-    assert operator.get(pdf_of(saved)).status_code == 404
+    assert operator.get(pdf_of(saved)).status_code == 410
     assert "Retention deleted it" in operator.get(page_of(saved)).text
 
 
