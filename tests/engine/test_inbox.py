@@ -52,6 +52,14 @@ def test_a_proven_event_is_stored_and_answered_204(account: ProviderAccount) -> 
     assert "relaypdf-signature" not in {name.lower() for name in row.headers}
 
 
+def test_our_own_key_is_not_kept_when_a_vendor_repeats_it(account: ProviderAccount) -> None:
+    told = json.dumps({"type": "job.completed", "data": {"jobId": "pdf_7", "words": f"key {account.api_key} ok"}})
+    assert [send(told.encode()), send(told.encode())] == [204, 204]
+    kept = bytes(WebhookEvent.objects.get().body).decode()
+    assert account.api_key
+    assert kept == told.replace(account.api_key, "[key]")
+
+
 def test_the_same_bytes_are_stored_once_however_often_they_come(account: ProviderAccount) -> None:
     assert [send(body()), send(body()), send(body("pdf_8"))] == [204, 204, 204]
     assert WebhookEvent.objects.count() == 2

@@ -87,6 +87,7 @@ def fill() -> tuple[User, dict[str, str]]:
         Submission.objects.filter(job__lead_batch=batch).update(batch=batch)
     _around(main, account, held, saved)
     _notices(main, person)
+    _retention(home, saved)
     client = Client()
     client.force_login(person)
     return person, {
@@ -101,6 +102,7 @@ def fill() -> tuple[User, dict[str, str]]:
         "document": saved.version.document.public_id,
         "submission": str(saved.submissions.get().pk),
         "account": account.slug,
+        "workspace": home.slug,
         "own_account": account.slug,
         "event": str(WebhookEvent.objects.order_by("pk").values_list("pk", flat=True)[0]),
         "export": _exports(main),
@@ -110,6 +112,25 @@ def fill() -> tuple[User, dict[str, str]]:
         **_drafts(client, home, account),
         **_templates(home, others),
     }
+
+
+def _retention(workspace: Workspace, saved: Job) -> None:
+    """Days for each part, and a document of which something went, something could not be proven, and more is to go."""
+    Workspace.objects.filter(pk=workspace.pk).update(
+        keep_inputs_days=30, keep_outputs_days=400, keep_evidence_days=None
+    )
+    sent = saved.submissions.get()
+    ended = {"settled_at": make.NOW + timedelta(days=30, minutes=1), "due_at": None, "requested_at": make.NOW}
+    make.make_deletion(
+        workspace=workspace, submission=sent, what="request", where="here", rule="inputs are kept for 30 days",
+        state="confirmed", sha256="5f" * 32, byte_count=48_213, **ended,
+    )  # fmt: skip
+    make.make_deletion(
+        workspace=workspace, submission=sent, what="pdf", where="provider", state="failed", byte_count=91_077,
+        rule="the account has the provider’s copy deleted after saving",
+        words="Not confirmed in 24 hours. The provider said that it deleted it, and hands it out all the same.",
+        **ended,
+    )  # fmt: skip
 
 
 def _documents(batch: Batch) -> Job:

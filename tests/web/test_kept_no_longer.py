@@ -150,7 +150,7 @@ def test_a_policy_is_set_on_its_page_after_a_look_at_what_it_would_delete(
     assert "everything is kept for ever" in admin.get(address).text
     days = {"keep_inputs_days": "30", "keep_outputs_days": "", "keep_evidence_days": ""}
     tried = admin.post(address, days | {"try": "yes"}).text
-    assert "1: it is not known whether the provider has it; reconcile it" in tried
+    assert "1: It is not known whether the provider has it; reconcile it." in tried
     workspace.refresh_from_db()
     assert (workspace.keep_inputs_days, Deletion.objects.count()) == (None, 0)
     assert admin.post(address, days | {"keep_evidence_days": "7"}).status_code == 422
