@@ -118,7 +118,7 @@ def take(
     kept = {name.lower(): redaction.cleaned(value, limit=300) for name, value in headers.items()}
     delivery = WebhookEvent(
         account_id=account.pk,
-        body=body,
+        body=_without_key(body, account),
         headers={name: value for name, value in kept.items() if name in KEPT_HEADERS},
         body_sha256=digest,
         signed_at=signed_at,
@@ -128,6 +128,15 @@ def take(
     _wake(account.pk, list(events), now=now)
     _heed(account.pk, {event.type for event in new}, capabilities_of(account.kind), signed_at=signed_at, now=now)
     return len(new)
+
+
+def _without_key(body: bytes, account: ProviderAccount) -> bytes:
+    """As it came, but for our own key, which a vendor may repeat in its words: what is kept is shown to people."""
+    try:
+        key = account.api_key
+    except UnreadableSecret:
+        return body
+    return body.replace(key.encode(), b"[key]") if key else body
 
 
 def note_refused(slug: str, refused: Refused, *, now: datetime) -> None:
