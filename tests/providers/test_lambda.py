@@ -234,7 +234,7 @@ def test_a_large_document_is_refused_in_words_or_goes_by_the_bucket(double: Lamb
     while provider.fetch_status(KEY, now=utc_now()).phase is JobPhase.RUNNING:
         waiting.wait(0.01)
     assert names(double) == {".in.json", ".pdf"}
-    provider.delete_remote(KEY, now=utc_now())
+    provider.delete_remote(ResultRef(KEY), now=utc_now())
     assert names(double) == set()
 
 
@@ -379,7 +379,7 @@ def test_a_deletion_is_confirmed_unless_the_bucket_only_hides_the_file(double: L
     answer = submit(provider)
     assert isinstance(answer, Finished)
     assert not provider.is_gone(answer.result, now=utc_now()).is_gone
-    assert not provider.delete_remote(KEY, now=utc_now()).already_gone
+    assert not provider.delete_remote(ResultRef(KEY), now=utc_now()).already_gone
     assert provider.is_gone(answer.result, now=utc_now()).is_gone
     double.fault("poll", "answer", status=404, body="", headers={"x-amz-delete-marker": "true"})
     assert not provider.is_gone(answer.result, now=utc_now()).is_gone
