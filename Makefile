@@ -24,19 +24,27 @@ ONCE := tests/providers tests/sandbox tests/manifests tests/storage tests/simula
 	tests/scenarios/test_workplace_killed.py
 # So do the stories in virtual time that tell the engine's rules, which no database changes, at many small statements each;
 # those about locks, rows written together, many batches and repair are told on both.
-RULES := tests/test_loadtest.py $(patsubst %,tests/scenarios/test_%.py,account_health account_trouble cases_of_others \
-	collecting docraptor_over_http doubt_beside_a_failure drafts fetching_early late_beside_another late_watch learned_deadline learned_polling one_fault_stays_one pdfmonkey \
-	poison_documents polling_ends refusals samples slots_of_reads spend_cap store_troubles submissions_fail webhooks_change_nothing woken_by_webhooks)
+RULES := tests/test_loadtest.py $(patsubst %,tests/scenarios/test_%.py,account_health account_trouble accounts_share_threads \
+	adopting called_back cases_of_others collecting docraptor_over_http doubt_beside_a_failure drafts fair_turns fetching_early \
+	late_beside_another late_watch learned_deadline learned_polling one_fault_stays_one pdfmonkey poison_documents polling_ends refusals \
+	regenerating repair_on_a_stack repair_verbs samples slots_of_downloads slots_of_reads spend_cap store_troubles straight_road \
+	submissions_fail too_many_at_once webhooks_change_nothing woken_by_webhooks)
 # And pages whose rows others ask for as well, and rules that ask no database at all.
 PURE := $(patsubst %,tests/web/test_%.py,cases_of_intake document_verbs health middleware previews refilling rights_walk) \
-	$(patsubst %,tests/engine/test_%.py,breadth breaker collecting_over_http collection drafting expectations holdings keeping outage \
+	$(patsubst %,tests/engine/test_%.py,capacity causes departures effects keys transitions verbs breadth breaker collecting_over_http collection drafting expectations holdings keeping outage \
 	polling polls retries retry_waits sentinels steps threads virtual_time)
 TOGETHER_ON_POSTGRES := -n 2 $(TOGETHER) $(addprefix --ignore=,$(ONCE) $(RULES) $(PURE))
 # Races and deaths are told on both databases; what happens between a stack and its provider or server, on one.
 # The pages are told through Django's client on PostgreSQL, and in the browser on SQLite.
+# So are decisions of the engine that one process makes and rows tell: on PostgreSQL, which is stricter about types.
+DECISIONS := tests/engine/corrections tests/engine/drafts tests/mailing tests/test_api.py tests/test_webhook_server.py \
+	$(patsubst %,tests/engine/intake/test_%.py,leads planning private_addresses sources writing) \
+	$(patsubst %,tests/engine/test_%.py,account_changes bulk_actions callbacks carrying carrying_asking completing credit durations \
+	elsewhere estimates exporting health inbox inbox_door inbox_matching inbox_of_another_vendor inbox_wallet links outliers received \
+	reconcile retry_budget running stopping storerepair sweep templates verbs_applied webhook_health webhook_setup work)
 PAGES := $(filter-out $(ONCE) $(PURE),$(wildcard tests/web/test_*.py))
 TOGETHER_ON_SQLITE := -n 3 $(TOGETHER) $(addprefix --ignore=tests/scenarios/,test_few_connections.py test_webhooks_end_to_end.py) \
-	$(addprefix --ignore=,$(PAGES))
+	$(addprefix --ignore=,$(PAGES) $(DECISIONS))
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo up test test-sqlite test-postgres simulate chaos chromium lint types check lock clean \
