@@ -16,9 +16,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from batches import account_rows, figures, rights, sentences, wording
+from batches import account_rows, comparing, figures, rights, sentences, wording
 from batches.account_rows import AccountRow
-from batches.engine import capacity, health, pacing, webhook_health
+from batches.engine import accounts, capacity, health, pacing, webhook_health
 from batches.models import LearnedDeadline
 from batches.views.access import SignedInRequest
 
@@ -94,6 +94,7 @@ def _rest(request: SignedInRequest, row: AccountRow) -> dict[str, Any]:
     documents = capacity.ended(account.pk)
     times, levels = capacity.times(documents), capacity.levels(documents)
     interval_ms = sentences.interval_ms(account)
+    can = accounts.capabilities(account)
     secrets = account_rows.secrets(account)
     has_secret = secrets["webhook_secret"].is_set or secrets["webhook_secret_previous"].is_set
     webhooks = webhook_health.of_account(account, has_secret=has_secret, last=row.event_at)
@@ -107,6 +108,8 @@ def _rest(request: SignedInRequest, row: AccountRow) -> dict[str, Any]:
     return {
         "nav": "accounts",
         "pace": figures.pace(interval_ms),
+        "takes_key": can.client_key,
+        "lost_answer": comparing.lost_answer(can),
         "times": _times(times),
         "levels": levels,
         "enough": capacity.enough(levels),

@@ -217,6 +217,16 @@ def test_a_secret_that_no_key_opens_breaks_neither_list_nor_page(
     assert "Nothing was asked." in manager.post("/accounts/relaypdf/test/", follow=True).text
 
 
+def test_only_where_the_provider_takes_a_key_does_the_page_say_that_a_repeat_cannot_bill(
+    account: ProviderAccount, manager: Client
+) -> None:
+    assert "so long a repeat cannot bill twice" in manager.get("/accounts/relaypdf/").text
+    ProviderAccount.objects.filter(pk=account.pk).update(kind="docraptor")
+    page = manager.get("/accounts/relaypdf/").text
+    assert "cannot bill twice" not in page
+    assert "A lost answer</dt><dd>unknown: looked up, then a person</dd>" in page
+
+
 def test_data_terms_are_shown_where_a_batch_is_started(account: ProviderAccount, upload: Any, okoye: User) -> None:
     rows = [{"id": "INV-1", "html_content": "<p>1</p>"}]
     assert "No data terms are written down for RelayPDF." in upload(rows).text
