@@ -44,6 +44,12 @@ def test_a_hold_without_a_reason_is_refused(sandbox: ProviderAccount) -> None:
     assert sandbox.health == "open"
 
 
+def test_account_shows_the_data_terms_that_it_was_given(sandbox: ProviderAccount) -> None:
+    terms = {"processing_region": "Frankfurt, EU", "processor": "a contract of May", "source_retention": "1 hour"}
+    code, out, _ = run("account", "sandbox", "--set", *(f"{key}={value}" for key, value in terms.items()), "--json")
+    assert (code, {key: json.loads(out)[key] for key in terms}) == (0, terms)
+
+
 @pytest.mark.parametrize("choice", ["off", "suggested", "on"])
 def test_account_sets_what_is_done_with_the_learned_deadline(choice: str, sandbox: ProviderAccount) -> None:
     code, out, _ = run("account", "sandbox", "--set", f"learned_deadline={choice}", "--json")
