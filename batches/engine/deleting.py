@@ -114,6 +114,9 @@ def _empty(gone: Sequence[Deletion]) -> None:
 
 
 # --- what lies in the store -------------------------------------------------------------------------------------------
+#
+# Objects are named by their content, so another row may name the same one. Nobody puts an input under the key of one
+# whose deletion was requested (`versionrows.deleted_since`), nor a request under another version's key.
 
 
 def _input(row: Deletion, store: ArtifactStore) -> Outcome:
@@ -121,8 +124,10 @@ def _input(row: Deletion, store: ArtifactStore) -> Outcome:
     if version.input_key is None:
         return Outcome()
     others = DocumentVersion.objects.filter(document=version.document_id, input_key=version.input_key)
-    is_named = others.filter(input_deleted_at=None).exists() or _is_at_work(version.document_id)
-    return _remove(version.input_key, store, is_named=is_named)
+    if others.filter(input_deleted_at=None).exists():
+        return Outcome(waits=SHARED)
+    store.delete(version.input_key)
+    return Outcome()
 
 
 def _request(row: Deletion, store: ArtifactStore) -> Outcome:
@@ -132,8 +137,11 @@ def _request(row: Deletion, store: ArtifactStore) -> Outcome:
         return Outcome()
     document = DocumentVersion.objects.values_list("document", flat=True).get(job=sent.job_id)
     others = Submission.objects.filter(job__version__document=document, body_key=sent.body_key)
-    is_named = others.filter(body_deleted_at=None).exists() or _is_at_work(document)
-    return _remove(sent.body_key, store, is_named=is_named)
+    # Who is at work is asked first: what it puts is then named by its row, if it is at work no more.
+    if _is_at_work(document) or others.filter(body_deleted_at=None).exists():
+        return Outcome(waits=SHARED)
+    store.delete(sent.body_key)
+    return Outcome()
 
 
 def _pdf(row: Deletion, store: ArtifactStore) -> Outcome:
@@ -155,10 +163,12 @@ def _manifest(row: Deletion, store: ArtifactStore) -> Outcome:
     batch = row.batch
     assert batch is not None, "the database holds the batch of a manifest"
     ours = Batch.objects.filter(workspace=batch.workspace_id, rows_deleted_at=None)
+    # What is being started is asked first: its rows are there, if it is being started no more.
+    is_starting = Draft.objects.filter(workspace=batch.workspace_id, state=DraftState.STARTING).exists()
     for key in filter(None, (batch.manifest_key, batch.left_out_key)):
-        named = ours.filter(Q(manifest_key=key) | Q(left_out_key=key)).exists()
-        if (outcome := _remove(key, store, is_named=named)).waits:
-            return outcome
+        if is_starting or ours.filter(Q(manifest_key=key) | Q(left_out_key=key)).exists():
+            return Outcome(waits=SHARED)
+        store.delete(key)
     drafts = Draft.objects.filter(Q(batch=batch) | Q(target=batch, state=DraftState.STARTED), upload_deleted_at=None)
     for draft in drafts.only("upload_key"):
         store.delete(draft.upload_key)
@@ -202,21 +212,5 @@ def _events_of(version_id: int | None) -> QuerySet[WebhookEvent]:
     return WebhookEvent.objects.filter(of)
 
 
-def _remove(key: str, store: ArtifactStore, *, is_named: bool) -> Outcome:
-    """Objects are named by their content, so another row may name the same one, or be about to.
-
-    Who puts one commits its row right after, under a draft that starts or a job that is at work; both are asked here,
-    after the rows were. What begins only then would have to put and commit within these few statements.
-    """
-    if is_named or _is_being_started(key):
-        return Outcome(waits=SHARED)
-    store.delete(key)
-    return Outcome()
-
-
 def _is_at_work(document_id: int) -> bool:
     return Job.objects.filter(version__document=document_id, state__in=ACTIVE_STATES).exists()
-
-
-def _is_being_started(key: str) -> bool:
-    return Draft.objects.filter(state=DraftState.STARTING, workspace__slug=key.partition("/")[0]).exists()

@@ -40,6 +40,9 @@ def write(
     documents = _documents(batch.workspace, [planned.row.business_id for planned in chunk])
     _refuse_final(batch.workspace, [planned for planned in chunk if planned.action is Action.CHANGED])
     sending = [planned for planned in chunk if planned.action in (Action.NEW, Action.CHANGED)]
+    put = [(documents[planned.row.business_id], contents[planned.row.position]) for planned in sending]
+    if versionrows.deleted_since(put):
+        raise IntakeRefused(versionrows.DELETED_MEANWHILE)
     bulk.insert(
         DocumentVersion,
         [_version(planned, documents, contents, batch=batch, starter=starter, now=now) for planned in sending],

@@ -64,13 +64,15 @@ class Prepared:
 
 
 def read_inputs(version_ids: Sequence[int]) -> dict[int, Input]:
-    """The inputs of these versions, in one query."""
+    """The inputs of these versions, in one query; without text where its deletion was requested."""
     rows = DocumentVersion.objects.filter(pk__in=version_ids).values_list(
-        "pk", "kind", "input_inline", "input_key", "filename", "options"
+        "pk", "kind", "input_inline", "input_key", "filename", "options", "input_deleted_at"
     )
     return {
-        pk: Input(kind, None if inline is None else bytes(inline), key, filename, options)
-        for pk, kind, inline, key, filename, options in rows
+        pk: Input(kind, None, None, filename, options)
+        if deleted_at
+        else Input(kind, None if inline is None else bytes(inline), key, filename, options)
+        for pk, kind, inline, key, filename, options, deleted_at in rows
     }
 
 
@@ -103,7 +105,7 @@ def prepare(claim: Claim, given: Input, provider: Provider, store: ArtifactStore
     digest = hashlib.sha256(request.body).hexdigest()
     body_key = None
     if len(request.body) > ENGINE.inline_bytes_most:
-        body_key = request_key(claim.workspace_slug, claim.business_id, digest)
+        body_key = request_key(claim.workspace_slug, claim.business_id, digest, claim.version_number)
         store.put(body_key, io.BytesIO(request.body))
     return Prepared(claim, request, digest, body_key, doubt_before=False)
 

@@ -241,6 +241,8 @@ def _write(
     renders = 0
     for chunk in bulk.chunks(corrected, bulk.ROWS_PER_STATEMENT):
         wanted = _wanted(batch, [row.row for row in chunk], contents, manifest.mapping)
+        if versionrows.deleted_since((each.document.pk, each.content) for each in wanted):
+            raise IntakeRefused(versionrows.DELETED_MEANWHILE)
         made = making.make(wanted, by=order.by, reason=order.reason, now=now)
         renders += sum(one.is_new for one in made.values())
         _record_each(batch, wanted, made, order, manifest, now=now)

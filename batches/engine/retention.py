@@ -334,6 +334,10 @@ def request(found: Sequence[Found], known: Mapping[int, Policy], *, by: str, now
 @again_after_deadlock
 @transaction.atomic
 def _request(part: Part, ids: Sequence[int], asking: Asking) -> list[int]:
+    if part is Part.INPUTS:  # in the order of `running.py`: nobody attaches to it or names its text again meanwhile
+        theirs = DocumentVersion.objects.filter(pk__in=ids).values("document__workspace")
+        held = Workspace.objects.filter(pk__in=theirs).order_by("pk").select_for_update(no_key=True)
+        list(held.values_list("pk", flat=True))
     jobs = Job.objects.filter(version__in=ids).order_by("pk")
     list(jobs.select_for_update(no_key=True, of=("self",)).values_list("pk", flat=True))
     # By a statement of its own: what the locking one read is as old as its wait (PostgreSQL).

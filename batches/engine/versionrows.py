@@ -8,6 +8,7 @@ nothing and owns no transaction.
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -37,6 +38,11 @@ class Content:
     template_version_id: int | None = None
     """Our template that made the text, with the data that it was filled from; none for any other text."""
     template_data: Mapping[str, Any] | None = field(default=None, repr=False)
+    deletions: int | None = None
+    """Of a text that was put for this: how many versions with it had been deleted by then (`deleted_since`)."""
+
+
+DELETED_MEANWHILE = "The same content of it was deleted by retention at this moment. Try again."
 
 
 # --- contents -------------------------------------------------------------------------------------------------------
@@ -52,17 +58,18 @@ def of_input(new: NewInput, *, workspace_slug: str, business_id: str, store: Art
     never used. Call it before the transaction (with no store only for a small one); store errors pass."""
     text = new.text.encode()
     sha256 = manifests.fingerprint(new.kind, new.text, new.options)  # type: ignore[arg-type] # the model's own kinds
-    inline, key = _placed(text, sha256, workspace_slug, business_id, store)
+    inline, key, deletions = _placed(text, sha256, workspace_slug, business_id, store)
     made_by = (new.template_version_id, new.template_data)
-    return Content(new.kind, inline, key, sha256, len(text), new.filename, dict(new.options), *made_by)
+    return Content(new.kind, inline, key, sha256, len(text), new.filename, dict(new.options), *made_by, deletions)
 
 
 def of_row(row: ManifestRow, *, workspace_slug: str, store: ArtifactStore | None) -> Content:
     """As `of_input`, of a row of a manifest."""
-    inline, key = _placed(row.text().encode(), row.input_sha256, workspace_slug, row.business_id, store)
+    inline, key, deletions = _placed(row.text().encode(), row.input_sha256, workspace_slug, row.business_id, store)
     data = None if row.template_data is None else dict(row.template_data)
     made_by = (row.template_key, data)
-    return Content(row.kind, inline, key, row.input_sha256, row.text_bytes, row.filename, dict(row.options), *made_by)
+    facts = (row.input_sha256, row.text_bytes, row.filename, dict(row.options), *made_by, deletions)
+    return Content(row.kind, inline, key, *facts)
 
 
 def of_version(version: DocumentVersion) -> Content:
@@ -82,15 +89,36 @@ def of_version(version: DocumentVersion) -> Content:
 
 def _placed(
     text: bytes, sha256: str, workspace_slug: str, business_id: str, store: ArtifactStore | None
-) -> tuple[bytes | None, str | None]:
-    """The text where it is small; the key under which the store has it where it is large."""
+) -> tuple[bytes | None, str | None, int | None]:
+    """The text where it is small; where it is large, the key under which the store has it, and its `deletions`."""
     if is_small(len(text)):
-        return text, None
+        return text, None, None
     if store is None:
         raise ValueError("a large input is put into the store before the transaction")
-    key = input_key(workspace_slug, business_id, sha256)
+    deletions = DocumentVersion.objects.filter(
+        document__workspace__slug=workspace_slug,
+        document__business_id=business_id,
+        input_sha256=sha256,
+        input_deleted_at__isnull=False,
+    ).count()
+    key = input_key(workspace_slug, business_id, sha256, deletions)
     store.put(key, io.BytesIO(text))
-    return None, key
+    return None, key, deletions
+
+
+def deleted_since(placed: Iterable[tuple[int, Content | None]]) -> set[int]:
+    """Of these documents, given with their new contents, those of which the same text was put here and a version with
+    it deleted since: the text may have gone with that one, so no row may name it.
+
+    Asked in the transaction that writes the rows, which holds the workspace, as a request for a deletion does: what is
+    requested only after it finds these rows, and leaves the text to them.
+    """
+    put = {pk: content for pk, content in placed if content is not None and content.deletions is not None}
+    found: Counter[tuple[int, str]] = Counter()
+    for ids in bulk.chunks(list(put), bulk.ROWS_PER_STATEMENT):
+        gone = DocumentVersion.objects.filter(document__in=ids, input_deleted_at__isnull=False)
+        found.update(gone.values_list("document", "input_sha256"))
+    return {pk for pk, content in put.items() if found[pk, content.sha256] != content.deletions}
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------

@@ -81,6 +81,8 @@ def _regenerate(
     items = {item.pk: item for item in chosen.select_related("batch__account", "document__workspace", "version")}
     standing = standings.of_items(chosen)
     there = accounts.elsewhere(order.account) if order.account else None
+    put = ((items[pk].document_id, content) for pk, content in contents.items() if pk in items)
+    deleted_since = versionrows.deleted_since(put)
     results: dict[int, Result] = {}
     wanted: dict[int, Wanted] = {}
     for pk in dict.fromkeys(item_ids):
@@ -96,6 +98,8 @@ def _regenerate(
             content = None
         asked = Asked(has_new_input=is_new, may_regenerate_final=order.may_regenerate_final, elsewhere=there)
         words = _why_not(item, standing[pk], asked, looked_at.get(pk), order=order, now=now)
+        if content is not None and item.document_id in deleted_since:
+            words = words or versionrows.DELETED_MEANWHILE
         if not words:
             words = _join(wanted, item, content, order.account)
         if words:

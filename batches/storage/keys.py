@@ -60,18 +60,21 @@ def aside_key(key: str, found_at: str) -> str:
     return checked_key(f"{key}.damaged-{found_at}")
 
 
-def input_key(workspace_slug: str, business_id: str, sha256: str) -> str:
+def input_key(workspace_slug: str, business_id: str, sha256: str, deletions: int = 0) -> str:
     """The exact input of a document's version, where it is too large for its row.
 
     Named by its digest, not by the version's number: of two uploads that race for one number, the loser must not
-    have written over the winner's input.
+    have written over the winner's input. `deletions`: how many versions with this input were deleted before, so that
+    no deletion, however late, takes away what was put after it was requested.
     """
-    return f"{_document(workspace_slug, business_id)}/input-{_digest(sha256)}"
+    again = f"-{_positive(deletions)}" if deletions else ""
+    return f"{_document(workspace_slug, business_id)}/input-{_digest(sha256)}{again}"
 
 
-def request_key(workspace_slug: str, business_id: str, sha256: str) -> str:
-    """The exact request bytes of a submission, where they are too large for its row; named by their digest."""
-    return f"{_document(workspace_slug, business_id)}/request-{_digest(sha256)}"
+def request_key(workspace_slug: str, business_id: str, sha256: str, number: int) -> str:
+    """The exact request bytes of a submission, where they are too large for its row; named by their digest, and by the
+    version's number, so that deleting those of one version leaves another's alone."""
+    return f"{_document(workspace_slug, business_id)}/request-{_digest(sha256)}-v{_positive(number)}"
 
 
 def manifest_key(workspace_slug: str, sha256: str) -> str:

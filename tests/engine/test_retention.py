@@ -11,8 +11,11 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from batches import storage, tasks
-from batches.engine import deleting, retaining, retention, retention_rules
+from batches import manifests, storage, tasks
+from batches.conf import ENGINE
+from batches.engine import deleting, preparing, retaining, retention, retention_rules, versionrows, versions
+from batches.engine.audit import By
+from batches.engine.orders import NewInput, Order
 from batches.engine.retention_rules import Part, Policy
 from batches.models import (
     Batch,
@@ -69,7 +72,7 @@ def in_store(job: Job, store: ArtifactStore) -> Job:
     store.put(key, io.BytesIO(b"<h1>x</h1>"))
     DocumentVersion.objects.filter(pk=job.version_id).update(input_inline=None, input_key=key)
     sent = job.submissions.get()
-    body_key = storage.request_key(slug, name, sent.request_sha256)
+    body_key = storage.request_key(slug, name, sent.request_sha256, job.version.number)
     store.put(body_key, io.BytesIO(b"{}"))
     Submission.objects.filter(pk=sent.pk).update(body_inline=None, body_key=body_key)
     return job
@@ -203,6 +206,8 @@ def test_a_death_in_between_leaves_a_requested_row_that_the_next_one_finishes(
     row = Deletion.objects.get(what="input")
     assert (row.state, row.sha256) == ("requested", job.version.input_sha256)
     assert DocumentVersion.objects.get().input_deleted_at == LATER
+    given = preparing.read_inputs([job.version_id])[job.version_id]
+    assert (given.inline, given.key) == (None, None), "a late answer may bring it back, and nothing reads it any more"
     sweep(store, LATER + timedelta(minutes=10))
     assert keys_in(store) == []
     assert set(states().values()) == {"confirmed"}
@@ -244,6 +249,43 @@ def test_bytes_that_another_version_still_has_stay_until_it_goes(batch: Batch, s
     sweep(store, LATER + timedelta(hours=3))
     assert set(Deletion.objects.filter(what="input").values_list("state", flat=True)) == {"confirmed"}
     assert key not in keys_in(store)
+
+
+@pytest.mark.parametrize("requested", ["before", "meanwhile"])
+def test_a_deletion_takes_nothing_away_that_was_put_after_it_was_requested(
+    batch: Batch, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, requested: str
+) -> None:
+    """The same bytes are handed over again, and the old ones go between their way to the store and their row's."""
+    text = "x" * (ENGINE.inline_bytes_most + 1)
+    job = make_job(batch=batch, state=JobState.FAILED)
+    item, sha256 = batch.items.get(), manifests.fingerprint("html", text, {})
+    key = storage.input_key(batch.workspace.slug, job.version.document.business_id, sha256)
+    store.put(key, io.BytesIO(text.encode()))
+    DocumentVersion.objects.update(input_inline=None, input_key=key, input_sha256=sha256)
+    known = retention.policies()
+    found, _after = retention.versions(known, after=0, now=LATER) or ([], 0)
+    put = type(store).put
+
+    def delete_then(*given: Any) -> Any:
+        stored = put(*given)
+        retention.request(found, known, by="w", now=LATER)
+        deleting.carry_out(deleting.due(now=LATER), store, now=LATER)
+        return stored
+
+    if requested == "before":
+        retention.request(found, known, by="w", now=LATER)
+    order = Order(By(None, "ada", ""), reason="Again.", inputs={item.pk: NewInput("html", text)}, is_confirmed=True)
+    with monkeypatch.context() as racing:
+        racing.setattr(type(store), "put", delete_then)
+        result = versions.regenerate([item.pk], order=order, now=LATER, store=store)[item.pk]
+    assert states()["input"] == "confirmed"
+    if requested == "meanwhile":
+        assert result.words == versionrows.DELETED_MEANWHILE, result
+        result = versions.regenerate([item.pk], order=order, now=LATER, store=store)[item.pk]
+    assert result.is_done, result
+    again = DocumentVersion.objects.get(number=2).input_key
+    assert again is not None
+    assert again in keys_in(store)
 
 
 def test_files_that_hold_a_pdf_go_before_it(batch: Batch, store: ArtifactStore) -> None:

@@ -25,7 +25,8 @@ def test_a_key_says_workspace_document_and_version() -> None:
     folder = f"main/{hashlib.sha256(b'INV-1').hexdigest()[:32]}"
     assert artifact_key("main", "INV-1", 2) == f"{folder}/v2.pdf"
     assert input_key("main", "INV-1", DIGEST) == f"{folder}/input-{DIGEST}"
-    assert request_key("main", "INV-1", DIGEST) == f"{folder}/request-{DIGEST}"
+    assert input_key("main", "INV-1", DIGEST, 2) == f"{folder}/input-{DIGEST}-2"
+    assert request_key("main", "INV-1", DIGEST, 3) == f"{folder}/request-{DIGEST}-v3"
     assert manifest_key("main", DIGEST) == f"main/manifests/{DIGEST}"
     assert upload_key("main", "k3_x-9") == "main/uploads/k3_x-9"
 
@@ -45,7 +46,7 @@ def test_hostile_ids_give_different_keys_of_plain_characters(name: str) -> None:
 
 
 def test_a_key_holds_nothing_of_the_business_id() -> None:
-    for key in (artifact_key("main", "vera.lund@example.invalid", 1), request_key("main", "vera.lund", DIGEST)):
+    for key in (artifact_key("main", "vera.lund@example.invalid", 1), request_key("main", "vera.lund", DIGEST, 1)):
         assert "vera" not in key
 
 
@@ -84,7 +85,7 @@ def test_keys_of_nonsense_are_not_made() -> None:
         lambda: artifact_key("../other", "INV-1", 1),
         lambda: artifact_key("", "INV-1", 1),
         lambda: artifact_key("main", "INV-1", 0),
-        lambda: request_key("main", "INV-1", DIGEST.upper()),
+        lambda: request_key("main", "INV-1", DIGEST.upper(), 1),
         lambda: input_key("main", "INV-1", ""),
         lambda: manifest_key("main", "short"),
         lambda: upload_key("main", "a/b"),
