@@ -123,6 +123,7 @@ class LambdaDouble(Double):
         self.bucket = f"documents-{uuid4().hex[:12]}" if s3_url else "documents"
         self.s3.create_bucket(Bucket=self.bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
         self.function = loaded(self.s3_url, self.set["engine"])
+        self.deliveries: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -195,7 +196,9 @@ class LambdaDouble(Double):
             self.jobs[self.document_of(request)] = kind
         if kind == "Event":
             for _ in range(self.set["deliveries"]):
-                threading.Thread(target=self.deliver, args=[request.body], daemon=True).start()
+                delivery = threading.Thread(target=self.deliver, args=[request.body], daemon=True)
+                self.deliveries.append(delivery)
+                delivery.start()
             return Reply(202, b"")
         try:
             return Reply(200, self.run(request.body))
@@ -209,6 +212,11 @@ class LambdaDouble(Double):
             with contextlib.suppress(Exception):
                 self.run(body)
                 return
+
+    def settled(self) -> None:
+        """Wait until every event is over: a run that looks once more for its PDF, and finds none, is run again."""
+        for delivery in list(self.deliveries):
+            delivery.join(30)
 
     def run(self, body: bytes) -> Any:
         """One execution. What the function returns goes through JSON, as there."""

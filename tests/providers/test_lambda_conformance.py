@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from batches.providers.base import DocumentSource, JobPhase
+from batches.providers.base import DocumentSource, JobPhase, JobStatus
 from batches.providers.errors import InvalidInput
 from tests.providers.conformance import Peer, ProviderConformance, open_gate, utc_now
 from tests.providers.doublepeer import DoublePeer, retry_after_headers
@@ -37,6 +37,11 @@ class LambdaPeer(DoublePeer):
             self.double.fault("submit", "answer", status=429, headers=headers, body=says)
         else:
             super().misbehave(action, **given)
+
+    def finished(self, provider_job_id: str) -> JobStatus:
+        status = super().finished(provider_job_id)
+        self.double.settled()
+        return status
 
     def _mark(self, body: dict[str, Any]) -> None:
         """A status of its own has a job in the marker alone, which counts where there is no PDF."""
