@@ -14,6 +14,7 @@ from django.db.models import Q
 from batches import wording
 from batches.engine import alerts, mishaps, wakeups
 from batches.models import Alert, AlertKind, Duration, JobState, ProviderAccount, WebhookEvent
+from batches.providers import adapter_of
 
 #: Silence is a fault when so many documents were finished in it, over so long a time: a few lost events, or an idle
 #: night, are none.
@@ -26,7 +27,8 @@ class WebhookHealth:
     """One account's webhooks. `expected`: a secret is set, so they could come.
 
     `told` of the newest `completions` were announced before they were seen. `finished_in_silence` counts completions
-    since the last event, or since they are expected, no further than is asked.
+    since the last event, or since they are expected, no further than is asked. `is_signed`, `is_sent`: what this kind
+    of provider does.
     """
 
     expected: bool
@@ -35,6 +37,8 @@ class WebhookHealth:
     completions: int
     finished_in_silence: int
     is_silent: bool
+    is_signed: bool = True
+    is_sent: bool = True
 
 
 def is_silent(finished_in_silence: int, *, since: datetime, newest_finished_at: datetime | None) -> bool:
@@ -73,6 +77,7 @@ def _health(
     newest = list(saved.values_list("at", flat=True)[:SILENT_COMPLETIONS])
     unheard = [at for at in newest if at > since]
     lately = wakeups.told_lately(account_id, kind=kind)
+    capabilities = adapter_of(kind).capabilities
     return WebhookHealth(
         expected=expected,
         last_received_at=last,
@@ -80,11 +85,20 @@ def _health(
         completions=lately.completions,
         finished_in_silence=len(unheard),
         is_silent=expected and is_silent(len(unheard), since=since, newest_finished_at=unheard[0] if unheard else None),
+        is_signed=capabilities.webhook_signature,
+        is_sent=capabilities.webhook_success or capabilities.webhook_failure,
     )
 
 
 def words(health: WebhookHealth) -> str:
     """What a person reads of it."""
+    if not health.expected and not health.is_sent:
+        return "This kind of provider sends no webhooks."
+    if not health.expected and not health.is_signed:
+        return (
+            "This kind of provider signs no webhooks. Each document has an address of its own, which it may call where "
+            "PUBLIC_URL is set; what is told there is looked at, and not believed."
+        )
     if not health.expected:
         return "No secret is set, so no webhook is taken; polling finds every document."
     last = (

@@ -85,6 +85,16 @@ def test_without_a_secret_nothing_is_expected_and_an_open_alert_closes(account: 
     assert "no webhook is taken" in webhook_health.words(webhook_health.of(account.pk))
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("docraptor", "an address of its own"), ("lambda", "sends no webhooks"), ("relaypdf", "No secret")],
+)
+@pytest.mark.django_db
+def test_what_is_missing_is_said_as_the_kind_has_it(kind: str, said: str) -> None:
+    account = factories.make_account(kind=kind, webhook_secret="")
+    assert said in webhook_health.words(webhook_health.of(account.pk))
+
+
 def test_another_accounts_events_and_documents_do_not_count(account: ProviderAccount) -> None:
     other = factories.make_account(webhook_secret="whsec_other")
     finish(other, 20, NOW + 40 * MINUTES)
